@@ -48,7 +48,7 @@
 
 /* ---- lib/flux ---- */
 
-/** Nodes of one flux or mesh. */
+/** Nodes of one flux. */
 #define CRPC_FLUX_NODES_MAX 256
 /** Calls that one node may have open to one peer. */
 #define CRPC_FLUX_WINDOW_MAX 4096

@@ -1,15 +1,20 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# API reference from the comments of the public headers, as HTML in build/doc/html. Fails on a
-# public function without a comment, a parameter that is missing or named wrongly, a broken link.
-# Members and macros whose name says all need no comment; names with __crpc_ are internal.
+# The documentation as HTML: the site in build/doc/site, made of the tree's Markdown by Sphinx, with the
+# API reference, made of the public headers by Doxygen, in its folder api. Fails on
+# - a public function without a comment, a parameter that is missing or named wrongly (members and
+#   macros whose name says all need no comment; names with __crpc_ are internal);
+# - a link to a file or a heading that is not there, a page that nothing links;
+# - a picture that is not what doc/pictures/draw.py draws;
+# - a program in README.md, kv.md or tutorial.md that no example has.
 set -u
 
 cd "$(dirname "$0")/.." || exit 1
 out=${1:-build/doc}
-if ! command -v doxygen >/dev/null; then
-	echo "docs.sh: doxygen is not installed; run devtools/packages.sh docs" >&2
+python=/usr/bin/python3 # for which Debian's packages are
+if ! command -v doxygen >/dev/null || ! $python -c "import sphinx, myst_parser, furo" 2>/dev/null; then
+	echo "docs.sh: needs doxygen, sphinx, myst_parser and furo; run devtools/packages.sh docs" >&2
 	exit 1
 fi
 headers=(config/crpc_config.h)
@@ -19,6 +24,21 @@ for header in lib/*/crpc_*.h drivers/paper_nic/crpc_paper_nic.h drivers/soft_mlx
 	*) [ -f "$header" ] && headers+=("$header") ;;
 	esac
 done
+doc/pictures/draw.py --check || exit 1
+$python - README.md doc/guides/{kv,tutorial}.md doc/examples/*.[ch] <<'EOF' || exit 1
+import glob, os, re, sys
+readme, kv, tutorial, *examples = [open(name, encoding="utf-8").read() for name in sys.argv[1:]]
+for code in re.findall(r"^```c\n(.*?)^```$", readme + kv + tutorial, re.M | re.S):
+    if not any(code in example for example in examples):
+        sys.exit("docs.sh: a page has a program that no file of doc/examples has:\n" + code)
+missing = 0
+for page in set(glob.glob("**/*.md", recursive=True)) - set(glob.glob("build*/**", recursive=True)):
+    for link in re.findall(r"\]\(([^)#\s]+)", open(page, encoding="utf-8").read()):
+        if "://" not in link and not os.path.exists(os.path.join(os.path.dirname(page), link)):
+            print(f"docs.sh: {page}: there is no {link}", file=sys.stderr)
+            missing = 1
+sys.exit(missing)
+EOF
 mkdir -p "$out" || exit 1
 {
 	cat doc/Doxyfile
@@ -34,4 +54,8 @@ if [ -n "$missing" ]; then
 	echo "docs.sh: complete these comments" >&2
 	exit 1
 fi
-echo "docs: ${#headers[@]} headers documented in $out/html/index.html"
+$python -m sphinx -q -W --keep-going -c doc -d "$out/trees" . "$out/site" || exit 1
+cp "$out/site/README.html" "$out/site/index.html" || exit 1
+rm -rf "$out/site/api" && cp -r "$out/html" "$out/site/api" || exit 1
+pages=$(find "$out/site" -name '*.html' -not -path '*/api/*' | wc -l)
+echo "docs: ${#headers[@]} headers and $pages pages in $out/site/index.html"

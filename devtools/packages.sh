@@ -26,6 +26,7 @@ test_packages=(
 	valgrind                    # counts instructions, which no clock disturbs
 	clang-format                # devtools/wrap-lines.py
 	iproute2 tshark             # two hosts as network namespaces; captures of the software NIC's wire
+	groff-base                  # renders the manual pages
 )
 peers_packages=(                # what the benchmarks compare with; each is left out where missing
 	g++ libck-dev libboost-dev libreaderwriterqueue-dev libatomic-queue-dev
@@ -33,10 +34,13 @@ peers_packages=(                # what the benchmarks compare with; each is left
 	ucx-utils                   # ucx_perftest: a program that polls without libibverbs
 )
 docs_packages=(
-	doxygen
+	doxygen python3-sphinx python3-myst-parser furo
 )
 launch_packages=(               # the suite "launch": two nodes of Slurm on this host
 	slurm-wlm munge
+)
+guest_packages=(                # devtools/guest.sh, the suite "guest"
+	qemu-system-x86 busybox-static kmod cpio
 )
 bare_packages=(                 # devtools/bare.sh
 	mmdebstrap git
@@ -44,10 +48,10 @@ bare_packages=(                 # devtools/bare.sh
 
 usage() {
 	cat <<'EOF'
-usage: devtools/packages.sh [--list] [build|run|test|peers|docs|launch|bare]...
+usage: devtools/packages.sh [--list] [build|run|test|peers|docs|launch|guest|bare]...
 
-Install the Debian packages that building, running and testing need (default: all groups but launch
-and bare). Nothing happens when everything is there. Needs root or sudo only when something is missing.
+Install the Debian packages that building, running and testing need (default: all groups but launch,
+guest and bare). Nothing happens when everything is there. Needs root or sudo only when something is missing.
 
   --list   print the package names, one a line, and install nothing
 
@@ -66,7 +70,7 @@ for arg in "$@"; do
 	case $arg in
 	--list) list_only=1 ;;
 	-h | --help) usage; exit 0 ;;
-	build | run | test | peers | docs | launch | bare) groups+=("$arg") ;;
+	build | run | test | peers | docs | launch | guest | bare) groups+=("$arg") ;;
 	*) usage >&2; echo "packages.sh: unknown argument '$arg'" >&2; exit 2 ;;
 	esac
 done

@@ -15,8 +15,8 @@ is not installed counts as failed, unless --no-packages is given.
 
   --sanitize address|thread  run the same tests on a build with ASan and UBSan, or with TSan
   --cc COMPILER              build with this compiler
-  --suite NAME               only this suite (fast, fuzz, e2e, stress, launch); may be given more than
-                             once
+  --suite NAME               only this suite (fast, fuzz, e2e, stress, launch, guest); may be given more
+                             than once
   --stress                   the suite stress too (minutes)
   --repeat N                 run everything N times
   --fail-fast                stop at the first failure
@@ -67,8 +67,8 @@ while [ $# -gt 0 ]; do
 done
 for suite in "${suites[@]}"; do
 	case $suite in
-	fast | fuzz | e2e | stress | launch) ;;
-	*) bad_usage "--suite takes fast, fuzz, e2e, stress or launch, not '$suite'" ;;
+	fast | fuzz | e2e | stress | launch | guest) ;;
+	*) bad_usage "--suite takes fast, fuzz, e2e, stress, launch or guest, not '$suite'" ;;
 	esac
 done
 case $sanitize in
@@ -99,6 +99,9 @@ if [ $packages = 1 ]; then
 	groups=(build run test peers)
 	case " ${suites[*]} " in
 	*" launch "*) groups+=(launch) ;;
+	esac
+	case " ${suites[*]} " in
+	*" guest "*) groups+=(guest) ;;
 	esac
 	"$root/devtools/packages.sh" "${groups[@]}" ||
 		cannot_start "packages are missing (see above)"
@@ -192,7 +195,7 @@ wanted() {
 	if [ ${#suites[@]} = 0 ]; then
 		case $1 in
 		stress) [ $stress = 1 ] ;;
-		launch) false ;;
+		launch | guest) false ;;
 		esac
 		return
 	fi
@@ -207,7 +210,8 @@ for ((round = 0; round < repeat; round++)); do
 	# A test outside every suite counts as fast, so that none is forgotten. The end-to-end and
 	# stress tests start several polling processes each: one at a time.
 	! wanted fast ||
-		run_part fast --no-suite fuzz --no-suite e2e --no-suite stress --no-suite launch
+		run_part fast --no-suite fuzz --no-suite e2e --no-suite stress --no-suite launch \
+			--no-suite guest
 	case " ${meson_args[*]} " in
 	*" --maxfail "*) [ "$failed" = 0 ] || break ;;
 	esac
@@ -215,6 +219,7 @@ for ((round = 0; round < repeat; round++)); do
 	! wanted e2e || run_part e2e --suite e2e --num-processes 1
 	! wanted stress || run_part stress --suite stress --num-processes 1
 	! wanted launch || run_part launch --suite launch --num-processes 1
+	! wanted guest || run_part guest --suite guest --num-processes 1
 done
 echo "tests took $((SECONDS - start)) s; logs in $dir/meson-logs"
 finish

@@ -3,11 +3,13 @@
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 
 NAME = os.path.basename(sys.argv[0])
+RENAMED = {'--passes': '--repeat'}
 HERE = os.path.dirname(os.path.realpath(__file__))
 
 
@@ -27,6 +29,9 @@ def version():
 
 def run(main):
     """Run main() and exit with its status; what goes wrong outside the program is one line."""
+    for arg in sys.argv[1:]:
+        if arg.split('=')[0] in RENAMED:
+            fail(f"{arg.split('=')[0]} has another name since 0.2; use {RENAMED[arg.split('=')[0]]}")
     if '--version' in sys.argv[1:]:
         print(NAME, version())
         sys.exit(0)
@@ -46,9 +51,9 @@ def run(main):
 
 
 # What says which case a row measured, in this order; the rest of a row is conditions and results.
-CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'scope', 'transport', 'backend', 'path', 'stage',
-        'place', 'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'qd', 'active', 'endpoints',
-        'size', 'msg_size', 'burst', 'depth', 'inflight', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused',
+CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'record', 'tuned', 'transport', 'backend', 'path',
+        'place', 'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'active', 'endpoints',
+        'size', 'burst', 'depth', 'slots', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused',
         'both_directions', 'engine', 'page_size', 'keys', 'key_size', 'value_size', 'scan', 'read_ratio', 'rmw',
         'dist', 'key_sizes', 'value_sizes', 'verify', 'flush', 'flow', 'arrival')
 
@@ -56,7 +61,33 @@ CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'scope', 'transpor
 def case(row):
     """The case that a row measured: pairs of names and values; values of a sweep's axes are among them."""
     at = row.get('sweep', {}).get('at', {})
-    return tuple((k, row[k]) for k in CASE if row.get(k) is not None and k not in at) + tuple(at.items())
+    return tuple((k, row[k]) for k in CASE if row.get(k) not in (None, 'result') and k not in at) + tuple(at.items())
+
+
+SCHEMA = 1
+KEYS = {'schema': int, 'app': str, 'version': str, 'commit': str, 'record': str, 'cpu': str, 'lcores': str,
+        'state': str, 'steal_pct': float, 'away_pct': float, 'noisy': bool}
+TARGET = {'target': str, 'value': (float, type(None)), 'bound': float, 'at_most': bool, 'verdict': str}
+
+
+def wrong(row):
+    """What of a row is not as doc/protocol/results.md says; None: nothing."""
+    if row.get('schema') != SCHEMA:
+        return f'schema: expected {SCHEMA}, found {row.get("schema")}'
+    for key, kind in {**KEYS, **(TARGET if row.get('record') == 'target' else {})}.items():
+        if not isinstance(row.get(key), kind):
+            return f'{key}: found {row.get(key)!r}'
+    if row['state'] not in ('near', 'far', 'mixed'):
+        return f'state: expected near, far or mixed, found {row["state"]}'
+    for key, value in row.items():
+        name = re.fullmatch('(rate|latency|bandwidth|time|ratio)(_.*)?', key)
+        if isinstance(value, dict) and 'median' in value:
+            if not name or set(value) != {'median', 'min', 'max', 'unit', 'n'} or value['n'] < 1 or \
+                    not value['min'] <= value['median'] <= value['max']:
+                return f'{key}: {value} is no figure'
+        elif name and (name[1] != 'ratio' or not isinstance(value, (float, type(None)))):
+            return f'{key}: expected a figure or a ratio, found {value!r}'
+    return None
 
 
 def parser(doc):
@@ -67,7 +98,18 @@ def parser(doc):
 
         def error(self, message):
             fail(message + '; --help lists the options')
-    return Parser(prog=NAME)
+    return Parser(prog=NAME, allow_abbrev=False)
+
+
+def number(kind, low, high):
+    """The type of an option: a number within limits."""
+    def convert(text):
+        value = kind(text)
+        if not low <= value <= high:
+            raise argparse.ArgumentTypeError(f'{text} is out of range; give {low} to {high}')
+        return value
+    convert.__name__ = 'number'
+    return convert
 
 
 def load(path, app=None):
@@ -80,6 +122,8 @@ def load(path, app=None):
             except ValueError:
                 fail(f'{path}:{number}: not JSON')
             if isinstance(row, dict) and row.get('app') and app in (None, row['app']):
+                if wrong(row):
+                    fail(f'{path}:{number}: no result of this version: {wrong(row)}')
                 rows.append(row)
     if not rows:
         fail(f'{path}: no results of {app or "a benchmark"}')

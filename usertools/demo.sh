@@ -8,14 +8,17 @@ usage() {
 	cat <<'EOF'
 usage: usertools/demo.sh [options] [-- BENCHKV_OPTION...]
 
-Installs missing packages, builds, reserves hugepages if it may, runs benchkv with two ranks for
-10 s and verifies every answer, prints the result table and writes
+Installs missing packages, builds, reserves hugepages if it may, runs benchkv
+with two ranks for 10 s and verifies every answer, prints the result table and
+writes
 
   results/demo.jsonl           the figures, one object per line
-  results/demo.svg             the latency distribution (and the .hgrm files it is drawn from)
+  results/demo.svg             the latency distribution (and the .hgrm files it
+                               is drawn from)
 
-Where there is no active mlx5 device, the ranks run on the software ConnectX (usertools/soft-mlx5).
-What stands after -- goes to benchkv and overrides: -- --seconds 3 --value-size 1024
+Where there is no active mlx5 device, the ranks run on the software ConnectX
+(usertools/soft-mlx5). What stands after -- goes to benchkv and overrides: --
+--seconds 3 --value-size 1024
 
   --ranks N      how many ranks (default 2)
   --out DIR      where results go (default: results/ of this tree)
@@ -24,15 +27,13 @@ What stands after -- goes to benchkv and overrides: -- --seconds 3 --value-size 
   --no-packages  install nothing
   --build DIR    use this build folder as it is, build nothing
 
-Changes to the machine, each announced with the command that undoes it: packages, reserved
-hugepages.
-Exit status: that of benchkv.
+Changes to the machine, each announced with the command that undoes it:
+packages, reserved hugepages. Exit status: that of benchkv.
 EOF
 }
 
 bad_usage() {
-	usage >&2
-	echo "demo.sh: $*" >&2
+	echo "demo.sh: $*; --help lists the options" >&2
 	exit 2
 }
 
@@ -64,7 +65,7 @@ while [ $# -gt 0 ]; do
 	shift
 done
 case $ranks in
-'' | *[!0-9]* | 0) bad_usage "--ranks takes a number from 1, not '$ranks'" ;;
+'' | *[!0-9]* | 0 | ?????*) bad_usage "--ranks takes a number from 1 to 9999, not '$ranks'" ;;
 esac
 
 step() {

@@ -4,12 +4,12 @@
 #include "app_fail.h"
 #include "backend.h"
 #include "crpc_log.h"
-#include "net.h"
 
 #define EXCHANGE_MS 30000
 #define KEY_LEN     64
 
-static const struct kv_backend kv_copyrpc = {.name = "copyrpc", .passes = true, .ipc = true};
+static const struct kv_backend kv_copyrpc = {
+	.name = "copyrpc", .front = {.passes = true}, .ipc = true};
 
 #ifndef KV_HAVE_UCX
 const struct kv_backend kv_backend_ucx = {.name = "ucx", .package = "libucx-dev"};
@@ -31,6 +31,61 @@ kv_backend(unsigned int number)
 	return backends[number];
 }
 
+int
+kv_device_open(const char *device, uint32_t eps, struct crpc_rdma **dev, char name[64])
+{
+	struct crpc_rdma_conf conf = {
+		.device = device,
+		.gid_index = -1,
+		.cq_depth = (uint32_t)crpc_pow2_ceil(crpc_max(eps, 1u) * UINT64_C(192)),
+	};
+	struct crpc_rdma_info info;
+
+	crpc_log_clear();
+	*dev = crpc_rdma_open(&conf);
+	if (*dev == NULL)
+		return app_fail(
+			"cannot use RDMA device %s: %s (%s); give an active device with "
+			"--device, or start under usertools/soft-mlx5, the software one",
+			device == NULL ? "(any)" : device, strerror(errno), crpc_log_last());
+	crpc_rdma_info_get(*dev, &info);
+	memcpy(name, info.name, 64);
+	return 0;
+}
+
+void
+kv_net_count_device(struct crpc_rdma *dev, struct kv_net_counts *counts)
+{
+	struct crpc_rdma_stats r;
+
+	crpc_rdma_stats_get(dev, &r);
+	counts->doorbells += r.doorbells;
+	counts->wqes += r.wqes;
+	counts->wqebbs += r.wqebbs;
+	counts->send_cqes += r.send_cqes;
+	counts->recv_cqes += r.recv_cqes;
+}
+
+void
+kv_net_count(const struct crpc_copyrpc *ctx, struct crpc_rdma *dev, struct kv_net_counts *counts)
+{
+	const struct crpc_copyrpc_stats *c = crpc_copyrpc_stats(ctx);
+
+	kv_net_count_device(dev, counts);
+	counts->calls += c->rpc.calls;
+	counts->messages += c->messages_sent;
+	counts->batches += c->batches_sent;
+	counts->updates += c->updates_sent;
+	counts->bytes += c->bytes_sent;
+	counts->again += c->again_window + c->again_reply + c->again_inflight;
+	for (uint32_t i = 0; i < CRPC_COPYRPC_BATCH_BUCKETS; i++)
+		counts->batch_size[i] += c->batch_size[i];
+	counts->round_trips += c->wire.count;
+	counts->queue_ns += c->queue.sum;
+	counts->wire_ns += c->wire.sum;
+	counts->peer_ns += c->peer.sum;
+}
+
 /* What each rank publishes about its links. */
 struct links {
 	uint32_t links;
@@ -40,52 +95,40 @@ struct links {
 static int
 exchange_links(struct kv_wire *w, struct links *mine)
 {
-	struct links *theirs;
-	uint32_t r;
-	size_t len;
-	void *buf;
+	struct links theirs;
 	int rc = app_boot_put(w->boot, "kv.links", mine, sizeof(*mine));
 
 	if (rc == 0)
 		rc = app_boot_fence(w->boot, EXCHANGE_MS);
-	for (r = 0; r < w->boot->size && rc == 0; r++) {
-		w->rank_links[r] = mine->links;
-		if (r == w->boot->rank) {
+	for (uint32_t r = 0; r < w->boot->size && rc == 0; r++) {
+		theirs = *mine;
+		if (r == w->boot->rank)
 			w->first_link = w->links_all;
-			w->links_all += mine->links;
-			continue;
-		}
-		rc = app_boot_get(w->boot, r, "kv.links", &buf, &len, EXCHANGE_MS);
-		if (rc != 0)
-			break;
-		theirs = buf;
-		if (len != sizeof(*theirs) || theirs->links > KV_SEATS_MAX) {
+		else
+			rc = app_boot_take(
+				w->boot, r, "kv.links", &theirs, sizeof(theirs), EXCHANGE_MS);
+		if (rc == 0 && theirs.links > KV_SEATS_MAX)
 			rc = -EPROTO;
-		} else {
-			w->rank_links[r] = theirs->links;
-			w->links_all += theirs->links;
-			mine->calls = (uint32_t)crpc_max(mine->calls, theirs->calls);
-		}
-		free(buf);
+		w->rank_links[r] = theirs.links;
+		w->links_all += theirs.links;
+		mine->calls = (uint32_t)crpc_max(mine->calls, theirs.calls);
 	}
 	return rc;
 }
 
-static struct kv_end *
+static void *
 open_end(struct kv_wire *w, struct kv_end_conf *conf, uint32_t self, bool server, int *rc)
 {
-	struct kv_end *end;
+	void *end;
 
 	conf->server = server;
 	conf->self = self;
 	conf->rank = w->boot->rank;
-	conf->owners = w->backend->passes ? w->daemons : w->boot->size * w->daemons;
-	conf->peers = !server ? conf->owners : w->backend->passes ? w->links : w->links_all;
+	conf->owners = w->backend->front.passes ? w->daemons : w->boot->size * w->daemons;
+	conf->peers = !server ? conf->owners : w->backend->front.passes ? w->links : w->links_all;
 	crpc_log_clear();
 	end = w->backend->open(conf, rc);
-	if (end != NULL)
-		end->backend = w->backend;
-	else if (*rc < 0)
+	if (end == NULL && *rc < 0)
 		*rc = app_fail("cannot make the %s of backend %s: %s (%s); give fewer --clients "
 			       "or --daemons",
 			server ? "ports" : "links", w->backend->name, strerror(-*rc),
@@ -99,15 +142,15 @@ kv_backend_open(struct kv_wire *w, struct app_boot *boot, const struct kv_end_co
 {
 	struct kv_end_conf conf = *base;
 	struct links mine = {0};
-	uint32_t i, clients, n = 0;
+	uint32_t clients, n = 0;
 	int rc;
 
-	conf.timeout_ns = kv_net_timeout_ns(boot);
+	conf.timeout_ns = kv_timeout_ns(boot);
 	w->backend = kv_backend(conf.opt->backend);
 	w->boot = boot;
 	w->daemons = (uint32_t)conf.opt->daemons;
 	w->seats = seats;
-	for (i = 0; i < seats; i++) {
+	for (uint32_t i = 0; i < seats; i++) {
 		clients = place[i].client_to - place[i].client_from;
 		mine.links += clients != 0;
 		mine.calls = (uint32_t)crpc_max(mine.calls, clients * conf.opt->qd);
@@ -119,17 +162,17 @@ kv_backend_open(struct kv_wire *w, struct app_boot *boot, const struct kv_end_co
 				"%s; start again with the same version on all",
 			strerror(-rc));
 	conf.calls = mine.calls;
-	for (i = 0; i < w->daemons && rc == 0; i++)
+	for (uint32_t i = 0; i < w->daemons && rc == 0; i++)
 		w->port[i] = open_end(w, &conf,
-			(w->backend->passes ? 0 : boot->rank * w->daemons) + i, true, &rc);
-	for (i = 0; i < seats && rc == 0; i++) {
+			(w->backend->front.passes ? 0 : boot->rank * w->daemons) + i, true, &rc);
+	for (uint32_t i = 0; i < seats && rc == 0; i++) {
 		if (place[i].client_to == place[i].client_from)
 			continue;
 		conf.beside = place[i].daemon_to - place[i].daemon_from == 1
 			? w->port[place[i].daemon_from]
 			: NULL;
 		w->link[i] = open_end(
-			w, &conf, (w->backend->passes ? 0 : w->first_link) + n++, false, &rc);
+			w, &conf, (w->backend->front.passes ? 0 : w->first_link) + n++, false, &rc);
 	}
 	return rc;
 }
@@ -141,44 +184,46 @@ address_key(char *key, bool port, uint32_t number)
 	snprintf(key, KEY_LEN, "kv.%s.%u", port ? "port" : "link", number);
 }
 
-static int
-publish(struct kv_wire *w, struct kv_end *end, bool port, uint32_t number, uint8_t *buf)
+/* Our port or link with this number; NULL: there is none. */
+static void *
+end_at(const struct kv_wire *w, bool port, uint32_t number)
 {
-	size_t len = w->backend->address(end, buf, KV_ADDRESS_MAX);
-	char key[KEY_LEN];
-
-	if (len == 0)
-		return -ENOSPC;
-	address_key(key, port, number);
-	return app_boot_put(w->boot, key, buf, len);
-}
-
-/* The link with this number of our rank. */
-static struct kv_end *
-link_at(struct kv_wire *w, uint32_t number)
-{
-	uint32_t i, n = 0;
-
-	for (i = 0; i < w->seats; i++)
-		if (w->link[i] != NULL && n++ == number)
+	if (port)
+		return number < w->daemons ? w->port[number] : NULL;
+	for (uint32_t i = 0; i < w->seats; i++)
+		if (w->link[i] != NULL && number-- == 0)
 			return w->link[i];
 	return NULL;
 }
 
-/* Connect an end to one of the other kind, of any rank. */
 static int
-connect_one(struct kv_wire *w, struct kv_end *end, uint32_t peer, bool port, uint32_t rank,
-	uint32_t number, uint8_t *scratch)
+publish(struct kv_wire *w, bool port, uint8_t *buf)
 {
 	char key[KEY_LEN];
-	struct kv_end *ours;
+	size_t len;
+	void *end;
+	int rc = 0;
+
+	for (uint32_t n = 0; (end = end_at(w, port, n)) != NULL && rc == 0; n++) {
+		len = w->backend->address(end, buf, KV_ADDRESS_MAX);
+		address_key(key, port, n);
+		rc = len == 0 ? -ENOSPC : app_boot_put(w->boot, key, buf, len);
+	}
+	return rc;
+}
+
+/* Connect an end to one of the other kind, of any rank. */
+static int
+connect_one(struct kv_wire *w, void *end, uint32_t peer, bool port, uint32_t rank, uint32_t number,
+	uint8_t *scratch)
+{
+	char key[KEY_LEN];
 	void *buf = NULL;
 	size_t len;
 	int rc;
 
 	if (rank == w->boot->rank) {
-		ours = port ? w->port[number] : link_at(w, number);
-		len = w->backend->address(ours, scratch, KV_ADDRESS_MAX);
+		len = w->backend->address(end_at(w, port, number), scratch, KV_ADDRESS_MAX);
 		return len == 0 ? -ENOSPC : w->backend->connect(end, peer, scratch, len);
 	}
 	address_key(key, port, number);
@@ -189,36 +234,22 @@ connect_one(struct kv_wire *w, struct kv_end *end, uint32_t peer, bool port, uin
 	return rc;
 }
 
-/* Connect an end to all of the other kind that it reaches. */
+/* Connect our ports, or our links, to all ends of the other kind that they reach. */
 static int
-connect_end(struct kv_wire *w, struct kv_end *end, bool port, uint8_t *scratch)
+connect_ends(struct kv_wire *w, bool port, uint8_t *scratch)
 {
-	uint32_t r, i, n, peer = 0;
+	uint32_t others, peer;
+	void *end;
 	int rc = 0;
 
-	for (r = 0; r < w->boot->size; r++) {
-		if (w->backend->passes && r != w->boot->rank)
-			continue;
-		n = port ? w->rank_links[r] : w->daemons;
-		for (i = 0; i < n && rc == 0; i++)
-			rc = connect_one(w, end, peer++, !port, r, i, scratch);
-	}
-	return rc;
-}
-
-static int
-publish_all(struct kv_wire *w, uint8_t *buf)
-{
-	uint32_t i, n = 0;
-	int rc = 0;
-
-	if (w->backend->passes)
-		return 0;
-	for (i = 0; i < w->daemons && rc == 0; i++)
-		rc = publish(w, w->port[i], true, i, buf);
-	for (i = 0; i < w->seats && rc == 0; i++)
-		if (w->link[i] != NULL)
-			rc = publish(w, w->link[i], false, n++, buf);
+	for (uint32_t n = 0; (end = end_at(w, port, n)) != NULL; n++)
+		for (uint32_t r = peer = 0; r < w->boot->size; r++) {
+			if (w->backend->front.passes && r != w->boot->rank)
+				continue;
+			others = port ? w->rank_links[r] : w->daemons;
+			for (uint32_t i = 0; i < others && rc == 0; i++)
+				rc = connect_one(w, end, peer++, !port, r, i, scratch);
+		}
 	return rc;
 }
 
@@ -226,17 +257,19 @@ int
 kv_backend_connect(struct kv_wire *w)
 {
 	uint8_t *buf = malloc(KV_ADDRESS_MAX);
-	int rc = buf == NULL ? -ENOMEM : publish_all(w, buf);
-	uint32_t i;
+	int rc = buf == NULL ? -ENOMEM : 0;
 
+	if (rc == 0 && !w->backend->front.passes)
+		rc = publish(w, true, buf);
+	if (rc == 0 && !w->backend->front.passes)
+		rc = publish(w, false, buf);
 	crpc_log_clear();
 	if (rc == 0)
 		rc = app_boot_fence(w->boot, EXCHANGE_MS);
-	for (i = 0; i < w->daemons && rc == 0; i++)
-		rc = connect_end(w, w->port[i], true, buf);
-	for (i = 0; i < w->seats && rc == 0; i++)
-		if (w->link[i] != NULL)
-			rc = connect_end(w, w->link[i], false, buf);
+	if (rc == 0)
+		rc = connect_ends(w, true, buf);
+	if (rc == 0)
+		rc = connect_ends(w, false, buf);
 	free(buf);
 	if (rc == 0)
 		return 0;
@@ -248,12 +281,10 @@ kv_backend_connect(struct kv_wire *w)
 void
 kv_backend_close(struct kv_wire *w)
 {
-	uint32_t i;
-
-	for (i = 0; i < w->seats; i++)
+	for (uint32_t i = 0; i < w->seats; i++)
 		if (w->link[i] != NULL)
 			w->backend->close(w->link[i]);
-	for (i = 0; i < w->daemons; i++)
+	for (uint32_t i = 0; i < w->daemons; i++)
 		if (w->port[i] != NULL)
 			w->backend->close(w->port[i]);
 	*w = (struct kv_wire){0};

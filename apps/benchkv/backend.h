@@ -13,8 +13,8 @@
  *     ucx          client -UCX active messages--------> the owner's daemon
  *     erpc         client -udrpc datagrams------------> the owner's daemon
  *
- * copyrpc is the one that the program is about: its clients are connections of ipc, which client.c
- * and daemon.c use without a table between. The others bring two kinds of ends:
+ * copyrpc is the one that the program is about: its clients are connections of ipc, which the load
+ * and lib/kv_server use without a table between. The others bring two kinds of ends:
  *
  *     link   of the clients of one lcore          call(), poll()
  *     port   of one daemon                        recv(), reply(), fail()
@@ -22,7 +22,7 @@
  * Every link is connected to every port that its clients ask: to those of its rank where daemons
  * pass on what other ranks own (`passes`), else to those of all ranks. Order of calls:
  *
- *     kv_backend_open(w, ...)            every rank says how many links it has; all ends are made
+ *     kv_backend_open(w, ...)            the ranks exchange their numbers of links; ends are made
  *     kv_backend_connect(w)              addresses are exchanged, every end connected
  *     every turn: poll() or recv(), call() or reply(), flush()
  *     kv_backend_close(w)                all of them, links first
@@ -34,27 +34,22 @@
  */
 
 #include "app_boot.h"
-#include "crpc_rpc.h"
+#include "app_kv.h"
+#include "crpc_kv_server.h"
 #include "options.h"
 #include "place.h"
 #include "result.h"
 
 struct kv_backend;
-struct kv_fate;
 
 /** Cookie of a call whose answer is ignored. */
 #define KV_COOKIE_NONE (UINT64_MAX >> 1)
-
-/** A link or a port; the backend's own struct begins with it. */
-struct kv_end {
-	const struct kv_backend *backend;
-};
 
 /** How to make an end. */
 struct kv_end_conf {
 	const struct kv_options *opt;
 	/** Where lost ranks are reported and found: watch(). */
-	struct kv_fate *fate;
+	struct crpc_kv_server *service;
 	uint64_t timeout_ns;   /**< Deadline of a call. */
 	bool server;           /**< A port; else a link. */
 	uint32_t self;         /**< Our number: of a port among owners, of a link among links. */
@@ -64,7 +59,7 @@ struct kv_end_conf {
 	uint32_t calls;        /**< Calls that one link has open at most; the same for all. */
 	uint32_t req_max;      /**< Bytes of the largest request and response. */
 	uint32_t resp_max;
-	struct kv_end *beside; /**< Link: the port on the same lcore, whose queues it may use. */
+	void *beside; /**< Link: the port on the same lcore, whose queues it may use. */
 };
 
 /** A backend. */
@@ -72,57 +67,68 @@ struct kv_backend {
 	const char *name;
 	/** NULL; or it was not built in: the package that it needs. */
 	const char *package;
-	/** Daemons pass on to other ranks: links are connected within the rank only. */
-	bool passes;
 	/** Clients are connections of ipc: there are no ends, and what follows is not set. */
 	bool ipc;
 
 	/** Make an end. @return it; NULL with *rc, -errno or an exit code after app_fail(). */
-	struct kv_end *(*open)(const struct kv_end_conf *conf, int *rc);
+	void *(*open)(const struct kv_end_conf *conf, int *rc);
 	/** Our address, for all our peers. @return its bytes, 0 if they do not fit. */
-	size_t (*address)(struct kv_end *end, void *buf, size_t max);
+	size_t (*address)(void *end, void *buf, size_t max);
 	/**
 	 * Connect to peer number @p peer, whose address() gave these bytes. @return 0 or -errno.
 	 */
-	int (*connect)(struct kv_end *end, uint32_t peer, const void *addr, size_t len);
-	void (*close)(struct kv_end *end);
+	int (*connect)(void *end, uint32_t peer, const void *addr, size_t len);
+	void (*close)(void *end);
 
 	/**
-	 * Link: ask a port.
-	 *
-	 * @return
-	 *   0: it completes by poll(); -EAGAIN: not now, poll first; else it is refused for good.
+	 * A link, as the load uses it: `to` is the number of a port among all that the link is
+	 * connected to.
 	 */
-	int (*call)(struct kv_end *end, uint64_t now, uint32_t to, const void *msg, uint32_t len,
-		uint32_t resp_max, uint64_t cookie);
-	uint32_t (*poll)(struct kv_end *end, uint64_t now, struct crpc_done *done, uint32_t n);
-	/** Port: requests, whose peer is the link's number. */
-	uint32_t (*recv)(struct kv_end *end, uint64_t now, struct crpc_req *req, uint32_t n);
-	/** Port: answer. @return 0, -EMSGSIZE (still open), or the caller has gone. */
-	int (*reply)(
-		struct kv_end *end, uint64_t now, uint64_t token, const void *msg, uint32_t len);
-	/** Port: end a request with an error. */
-	void (*fail)(struct kv_end *end, uint64_t now, uint64_t token, int status);
-	/** End of a turn. */
-	void (*flush)(struct kv_end *end, uint64_t now);
+	struct app_load_ops load;
 	/**
-	 * Every millisecond or two: is everybody there? A link ends all calls to a rank that
-	 * kv_fate_gone() calls lost with an error, and refuses new ones with -EHOSTUNREACH or
-	 * another final error.
+	 * Of a port: requests, whose peer is the link's number; with `passes`, links are connected
+	 * within the rank only. watch() is a link's too: it ends with an error all its calls to a
+	 * rank for whose loss crpc_kv_server_peer_why() has a reason, and refuses new ones with
+	 * -EHOSTUNREACH or another final error.
 	 */
-	void (*watch)(struct kv_end *end, uint64_t now);
+	struct crpc_kv_front front;
 	/** The device that it uses, for the map; NULL or empty: none. */
-	const char *(*device)(const struct kv_end *end);
-	/** The measured window begins. */
-	void (*measure)(struct kv_end *end);
-	/** Add what was counted in it. */
-	void (*counts)(const struct kv_end *end, struct kv_net_counts *counts);
+	const char *(*device)(const void *end);
+	/** Add what it has counted. */
+	void (*counts)(const void *end, struct kv_net_counts *counts);
 };
 
 extern const struct kv_backend kv_backend_direct;
 extern const struct kv_backend kv_backend_delegation;
 extern const struct kv_backend kv_backend_ucx;
 extern const struct kv_backend kv_backend_erpc;
+
+/** Every call has ended after that, whatever happened. */
+#define KV_LONGEST_NS (APP_KV_PATIENCE_NS * 5 / 4)
+
+/** Deadline of a call to another rank: without a watch it finds a dead one. */
+static inline uint64_t
+kv_timeout_ns(const struct app_boot *boot)
+{
+	return boot->watched ? APP_KV_PATIENCE_NS : CRPC_KV_TIMEOUT_NS;
+}
+
+/**
+ * Open a device for this many endpoints.
+ *
+ * @param name
+ *   64 bytes; what it is called.
+ * @return
+ *   0, or APP_EXIT_USAGE after one line.
+ */
+int kv_device_open(const char *device, uint32_t eps, struct crpc_rdma **dev, char name[64]);
+
+/** Add what a device has counted. */
+void kv_net_count_device(struct crpc_rdma *dev, struct kv_net_counts *counts);
+
+/** Add what a context and its device have counted. */
+void kv_net_count(
+	const struct crpc_copyrpc *ctx, struct crpc_rdma *dev, struct kv_net_counts *counts);
 
 /** Bytes of an address at most. */
 #define KV_ADDRESS_MAX (256 * 1024)
@@ -136,8 +142,8 @@ struct kv_wire {
 	uint32_t first_link;                 /**< The first of them among those of all ranks. */
 	uint32_t links_all;                  /**< Of all ranks. */
 	uint32_t rank_links[APP_RANKS_MAX];  /**< Of each. */
-	struct kv_end *port[KV_DAEMONS_MAX];
-	struct kv_end *link[KV_SEATS_MAX];   /**< By seat; NULL: no clients there. */
+	void *port[CRPC_KV_DAEMONS_MAX];
+	void *link[KV_SEATS_MAX]; /**< By seat; NULL: no clients there. */
 	uint32_t seats;
 };
 
@@ -150,7 +156,7 @@ const struct kv_backend *kv_backend(unsigned int number);
  * @param w
  *   Zeroed, filled.
  * @param conf
- *   opt, fate, req_max and resp_max.
+ *   opt, service, req_max and resp_max.
  * @param place, seats
  *   Who sits where.
  * @return

@@ -33,14 +33,13 @@ struct element {
 
 /* A port or a link. */
 struct delegation {
-	struct kv_end end;
 	bool server;
 	uint32_t self, peers;
 	uint32_t req_size, resp_size; /* Of an element. */
 	struct rte_ring *ring;        /* Port: what clients ask. */
 	uint8_t *taken;               /* Elements of the last recv() or poll(). */
 	struct element *one;          /* The one that is written. */
-	struct delegation *port[KV_DAEMONS_MAX]; /* Link: whom it asks. */
+	struct delegation *port[CRPC_KV_DAEMONS_MAX]; /* Link: whom it asks. */
 	/* Link: answers of each port. Port: where those for each link go. */
 	struct rte_ring *answers[];
 };
@@ -67,13 +66,12 @@ ring_new(uint32_t esize, uint64_t count, unsigned int flags)
 }
 
 static void
-delegation_close(struct kv_end *end)
+delegation_close(void *end)
 {
-	struct delegation *d = (struct delegation *)end;
-	uint32_t i;
+	struct delegation *d = end;
 
 	rte_free(d->ring);
-	for (i = 0; i < d->peers && !d->server; i++)
+	for (uint32_t i = 0; i < d->peers && !d->server; i++)
 		rte_free(d->answers[i]);
 	free(d->taken);
 	free(d->one);
@@ -83,14 +81,12 @@ delegation_close(struct kv_end *end)
 static int
 make_rings(struct delegation *d, const struct kv_end_conf *conf)
 {
-	uint32_t i;
-
 	/* Every call that can be open has a place: neither ring is ever full. */
 	if (d->server) {
 		d->ring = ring_new(d->req_size, (uint64_t)conf->calls * d->peers, RING_F_SC_DEQ);
 		return d->ring == NULL ? -ENOMEM : 0;
 	}
-	for (i = 0; i < d->peers; i++) {
+	for (uint32_t i = 0; i < d->peers; i++) {
 		d->answers[i] = ring_new(
 			d->resp_size, conf->calls, RING_F_SP_ENQ | RING_F_SC_DEQ);
 		if (d->answers[i] == NULL)
@@ -99,7 +95,7 @@ make_rings(struct delegation *d, const struct kv_end_conf *conf)
 	return 0;
 }
 
-static struct kv_end *
+static void *
 delegation_open(const struct kv_end_conf *conf, int *rc)
 {
 	struct delegation *d = calloc(1, sizeof(*d) + conf->peers * sizeof(d->answers[0]));
@@ -119,23 +115,23 @@ delegation_open(const struct kv_end_conf *conf, int *rc)
 	if (d->taken != NULL && d->one != NULL)
 		*rc = make_rings(d, conf);
 	if (*rc == 0)
-		return &d->end;
-	delegation_close(&d->end);
+		return d;
+	delegation_close(d);
 	return NULL;
 }
 
 /* Both ends are in this process. */
 static size_t
-delegation_address(struct kv_end *end, void *buf, size_t max)
+delegation_address(void *end, void *buf, size_t max)
 {
 	memcpy(buf, &end, sizeof(end));
 	return sizeof(end);
 }
 
 static int
-delegation_connect(struct kv_end *end, uint32_t peer, const void *addr, size_t len)
+delegation_connect(void *end, uint32_t peer, const void *addr, size_t len)
 {
-	struct delegation *d = (struct delegation *)end, *other;
+	struct delegation *d = end, *other;
 
 	memcpy(&other, addr, sizeof(other));
 	if (d->server)
@@ -146,10 +142,10 @@ delegation_connect(struct kv_end *end, uint32_t peer, const void *addr, size_t l
 }
 
 static int
-delegation_call(struct kv_end *end, uint64_t now, uint32_t to, const void *msg, uint32_t len,
+delegation_call(void *end, uint64_t now, uint32_t to, const void *msg, uint32_t len,
 	uint32_t resp_max, uint64_t cookie)
 {
-	struct delegation *d = (struct delegation *)end;
+	struct delegation *d = end;
 
 	d->one->cookie = cookie;
 	d->one->link = d->self;
@@ -169,17 +165,17 @@ taken_at(const struct delegation *d, uint32_t i, uint32_t size)
 
 /* Answers of one port at a time: what was taken stays where it is until the next poll. */
 static uint32_t
-delegation_poll(struct kv_end *end, uint64_t now, struct crpc_done *done, uint32_t n)
+delegation_poll(void *end, uint64_t now, struct crpc_done *done, uint32_t n)
 {
-	struct delegation *d = (struct delegation *)end;
+	struct delegation *d = end;
 	const struct element *e;
-	uint32_t i, p, at = 0;
+	uint32_t at = 0;
 
 	n = (uint32_t)crpc_min(n, CRPC_BURST_MAX);
-	for (p = 0; p < d->peers && at < n; p++)
+	for (uint32_t p = 0; p < d->peers && at < n; p++)
 		at += rte_ring_sc_dequeue_burst_elem(d->answers[p],
 			d->taken + (size_t)at * d->resp_size, d->resp_size, n - at, NULL);
-	for (i = 0; i < at; i++) {
+	for (uint32_t i = 0; i < at; i++) {
 		e = taken_at(d, i, d->resp_size);
 		done[i] = (struct crpc_done){.cookie = e->cookie, .status = e->status};
 		if (e->status == 0) {
@@ -191,15 +187,14 @@ delegation_poll(struct kv_end *end, uint64_t now, struct crpc_done *done, uint32
 }
 
 static uint32_t
-delegation_recv(struct kv_end *end, uint64_t now, struct crpc_req *req, uint32_t n)
+delegation_recv(void *end, uint64_t now, struct crpc_req *req, uint32_t n)
 {
-	struct delegation *d = (struct delegation *)end;
+	struct delegation *d = end;
 	const struct element *e;
-	uint32_t i;
 
 	n = rte_ring_sc_dequeue_burst_elem(
 		d->ring, d->taken, d->req_size, (uint32_t)crpc_min(n, CRPC_BURST_MAX), NULL);
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		e = taken_at(d, i, d->req_size);
 		req[i] = (struct crpc_req){
 			.token = (uint64_t)e->link << 32 | (uint32_t)e->cookie,
@@ -225,9 +220,9 @@ send_answer(struct delegation *d, uint64_t token, int status, const void *msg, u
 }
 
 static int
-delegation_reply(struct kv_end *end, uint64_t now, uint64_t token, const void *msg, uint32_t len)
+delegation_reply(void *end, uint64_t now, uint64_t token, const void *msg, uint32_t len)
 {
-	struct delegation *d = (struct delegation *)end;
+	struct delegation *d = end;
 
 	if (crpc_unlikely(len > d->resp_size - sizeof(struct element)))
 		return -EMSGSIZE;
@@ -236,40 +231,36 @@ delegation_reply(struct kv_end *end, uint64_t now, uint64_t token, const void *m
 }
 
 static void
-delegation_fail(struct kv_end *end, uint64_t now, uint64_t token, int status)
+delegation_fail(void *end, uint64_t now, uint64_t token, int status)
 {
-	send_answer((struct delegation *)end, token, status, NULL, 0);
+	send_answer(end, token, status, NULL, 0);
 }
 
 static void
-delegation_nothing(struct kv_end *end, uint64_t now)
-{
-}
-
-static void
-delegation_measure(struct kv_end *end)
+delegation_nothing(void *end, uint64_t now)
 {
 }
 
 static void
-delegation_counts(const struct kv_end *end, struct kv_net_counts *counts)
+delegation_counts(const void *end, struct kv_net_counts *counts)
 {
 }
 
 const struct kv_backend kv_backend_delegation = {
 	.name = "delegation",
-	.passes = true,
 	.open = delegation_open,
 	.address = delegation_address,
 	.connect = delegation_connect,
 	.close = delegation_close,
-	.call = delegation_call,
-	.poll = delegation_poll,
-	.recv = delegation_recv,
-	.reply = delegation_reply,
-	.fail = delegation_fail,
-	.flush = delegation_nothing,
-	.watch = delegation_nothing,
-	.measure = delegation_measure,
+	.load = {.passes = true,
+		.call = delegation_call,
+		.poll = delegation_poll,
+		.flush = delegation_nothing},
+	.front = {.passes = true,
+		.recv = delegation_recv,
+		.reply = delegation_reply,
+		.fail = delegation_fail,
+		.flush = delegation_nothing,
+		.watch = delegation_nothing},
 	.counts = delegation_counts,
 };

@@ -11,20 +11,17 @@
 static int
 own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 {
-	struct kv_net_conf net = {.device = conf->opt->device,
-		.max_inflight = conf->calls,
-		.req_max = conf->req_max,
-		.resp_max = conf->resp_max};
 	struct crpc_copyrpc_conf c = {
 		.max_eps = eps,
-		.ring_size = kv_net_ring_size(&net),
-		.max_inflight = kv_net_inflight(conf->calls),
+		.ring_size = crpc_kv_ring_size(
+			conf->calls, (uint32_t)crpc_max(conf->req_max, conf->resp_max)),
+		.max_inflight = crpc_kv_inflight(conf->calls),
 		.flush = (enum crpc_copyrpc_flush_policy)conf->opt->flush,
 		.hold_ns = (uint64_t)(conf->opt->hold_us * 1e3),
 		.timeout_ns = conf->timeout_ns,
 		.peer_timeout_ns = conf->timeout_ns,
 	};
-	int rc = kv_net_open_device(&net, eps, &d->dev, d->name);
+	int rc = kv_device_open(conf->opt->device, eps, &d->dev, d->name);
 
 	if (rc != 0)
 		return rc;
@@ -36,7 +33,7 @@ own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 static void
 own_count(const struct own *d, struct kv_net_counts *counts)
 {
-	kv_net_count(d->ctx, d->dev, &d->begin, counts);
+	kv_net_count(d->ctx, d->dev, counts);
 }
 
 const struct kv_backend kv_backend_direct = {.name = "direct", OWN_OPS};

@@ -18,7 +18,6 @@
 static int
 own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 {
-	struct kv_net_conf net = {.device = conf->opt->device};
 	struct crpc_udrpc_conf c = {
 		.max_eps = eps,
 		.slots = (uint32_t)crpc_min(conf->calls, CRPC_UDRPC_SLOTS_MAX),
@@ -28,8 +27,8 @@ own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 		.retries = (uint32_t)(conf->timeout_ns / RTO_NS),
 		.seed = conf->opt->seed * 4096 + conf->self * 2 + conf->server + 1,
 	};
-	int rc = kv_net_open_device(
-		&net, (uint32_t)crpc_max(eps, DEVICE_EPS), &d->dev, d->name);
+	int rc = kv_device_open(
+		conf->opt->device, (uint32_t)crpc_max(eps, DEVICE_EPS), &d->dev, d->name);
 
 	if (rc != 0)
 		return rc;
@@ -42,22 +41,17 @@ static void
 own_count(const struct own *d, struct kv_net_counts *counts)
 {
 	const struct crpc_udrpc_stats *c = crpc_udrpc_stats(d->ctx);
-	struct crpc_rdma_stats r;
 
-	crpc_rdma_stats_get(d->dev, &r);
+	kv_net_count_device(d->dev, counts);
 	counts->calls += c->rpc.calls;
 	counts->messages += c->packets_sent;
 	counts->batches += c->packets_sent;
 	counts->bytes += c->bytes_sent;
-	counts->doorbells += r.doorbells - d->begin.doorbells;
-	counts->wqes += r.wqes - d->begin.wqes;
-	counts->wqebbs += r.wqebbs - d->begin.wqebbs;
-	counts->send_cqes += r.send_cqes - d->begin.send_cqes;
-	counts->recv_cqes += r.recv_cqes - d->begin.recv_cqes;
 	counts->again += c->rpc.again;
 	counts->repeated += c->repeated;
-	crpc_hist_merge(&counts->wire, &c->wire);
-	crpc_hist_merge(&counts->peer, &c->peer);
+	counts->round_trips += c->wire.count;
+	counts->wire_ns += c->wire.sum;
+	counts->peer_ns += c->peer.sum;
 }
 
 const struct kv_backend kv_backend_erpc = {.name = "erpc", OWN_OPS};

@@ -19,7 +19,6 @@
 #include <stdlib.h>
 
 #include "backend.h"
-#include "net.h"
 
 #define OWN_PASTE(a, b) a##_##b
 #define OWN_NAME(a, b) OWN_PASTE(a, b)
@@ -27,11 +26,9 @@
 
 /* Port and link are the same but for whom their endpoints lead to. */
 struct own {
-	struct kv_end end;
 	struct crpc_rdma *dev;
 	struct PROTOCOL *ctx;
-	struct kv_fate *fate;
-	struct crpc_rdma_stats begin;
+	struct crpc_kv_server *service;
 	bool server;
 	bool shared;     /* Port: a link polls and flushes. Link: the port's context. */
 	uint32_t self;
@@ -48,38 +45,36 @@ static int own_context(struct own *d, const struct kv_end_conf *conf, uint32_t e
 static void own_count(const struct own *d, struct kv_net_counts *counts);
 
 static void
-own_close(struct kv_end *end)
+own_close(void *end)
 {
-	struct own *d = (struct own *)end;
-	uint32_t i;
+	struct own *d = end;
 
 	if (d->server || !d->shared) {
 		API(free)(d->ctx);
 		crpc_rdma_close(d->dev);
 	} else {
-		for (i = 0; i < d->peers; i++)
+		for (uint32_t i = 0; i < d->peers; i++)
 			API(ep_free)(d->ep[i]);
 	}
 	free(d);
 }
 
-static struct kv_end *
+static void *
 own_open(const struct kv_end_conf *conf, int *rc)
 {
 	struct own *d = calloc(1, sizeof(*d) + conf->peers * sizeof(d->ep[0])), *port;
-	uint32_t i;
 
 	*rc = -ENOMEM;
 	if (d == NULL)
 		return NULL;
-	d->fate = conf->fate;
+	d->service = conf->service;
 	d->server = conf->server;
 	d->self = conf->self;
 	d->peers = conf->peers;
 	d->daemons = (uint32_t)conf->opt->daemons;
 	d->rank = conf->rank;
 	*rc = 0;
-	port = (struct own *)conf->beside;
+	port = conf->beside;
 	if (port != NULL) {
 		d->dev = port->dev;
 		d->ctx = port->ctx;
@@ -88,36 +83,35 @@ own_open(const struct kv_end_conf *conf, int *rc)
 		/* A link may join a port's context: room for both. */
 		*rc = own_context(d, conf, d->peers + (d->server ? conf->owners : 0));
 	}
-	for (i = 0; i < d->peers && *rc == 0; i++) {
+	for (uint32_t i = 0; i < d->peers && *rc == 0; i++) {
 		d->ep[i] = API(ep_create)(d->ctx, i);
 		if (d->ep[i] == NULL)
 			*rc = -errno;
 	}
 	if (*rc == 0)
-		return &d->end;
-	own_close(&d->end);
+		return d;
+	own_close(d);
 	return NULL;
 }
 
 /* The addresses of all our endpoints: each peer takes the one that has its number. */
 static size_t
-own_address(struct kv_end *end, void *buf, size_t max)
+own_address(void *end, void *buf, size_t max)
 {
-	struct own *d = (struct own *)end;
+	struct own *d = end;
 	uint8_t *at = buf;
-	uint32_t i;
 
 	if ((size_t)d->peers * API_ADDR_LEN > max)
 		return 0;
-	for (i = 0; i < d->peers; i++)
+	for (uint32_t i = 0; i < d->peers; i++)
 		API(ep_addr)(d->ep[i], at + (size_t)i * API_ADDR_LEN);
 	return (size_t)d->peers * API_ADDR_LEN;
 }
 
 static int
-own_connect(struct kv_end *end, uint32_t peer, const void *addr, size_t len)
+own_connect(void *end, uint32_t peer, const void *addr, size_t len)
 {
-	struct own *d = (struct own *)end;
+	struct own *d = end;
 	size_t at = (size_t)d->self * API_ADDR_LEN;
 
 	if (len % API_ADDR_LEN != 0 || at >= len)
@@ -126,26 +120,26 @@ own_connect(struct kv_end *end, uint32_t peer, const void *addr, size_t len)
 }
 
 static int
-own_call(struct kv_end *end, uint64_t now, uint32_t to, const void *msg, uint32_t len,
-	uint32_t resp_max, uint64_t cookie)
+own_call(void *end, uint64_t now, uint32_t to, const void *msg, uint32_t len, uint32_t resp_max,
+	uint64_t cookie)
 {
-	struct own *d = (struct own *)end;
+	struct own *d = end;
 
 	return API(call)(d->ep[to], now, msg, len, resp_max, cookie);
 }
 
 static uint32_t
-own_poll(struct kv_end *end, uint64_t now, struct crpc_done *done, uint32_t n)
+own_poll(void *end, uint64_t now, struct crpc_done *done, uint32_t n)
 {
-	struct own *d = (struct own *)end;
+	struct own *d = end;
 
 	return API(poll)(d->ctx, now, done, (uint16_t)n);
 }
 
 static uint32_t
-own_recv(struct kv_end *end, uint64_t now, struct crpc_req *req, uint32_t n)
+own_recv(void *end, uint64_t now, struct crpc_req *req, uint32_t n)
 {
-	struct own *d = (struct own *)end;
+	struct own *d = end;
 	struct crpc_done done[4];
 
 	/* A port of its own makes no calls, so nothing completes. */
@@ -155,71 +149,60 @@ own_recv(struct kv_end *end, uint64_t now, struct crpc_req *req, uint32_t n)
 }
 
 static int
-own_reply(struct kv_end *end, uint64_t now, uint64_t token, const void *msg, uint32_t len)
+own_reply(void *end, uint64_t now, uint64_t token, const void *msg, uint32_t len)
 {
-	struct own *d = (struct own *)end;
+	struct own *d = end;
 
 	return API(reply)(d->ctx, now, token, msg, len);
 }
 
 static void
-own_fail(struct kv_end *end, uint64_t now, uint64_t token, int status)
+own_fail(void *end, uint64_t now, uint64_t token, int status)
 {
-	struct own *d = (struct own *)end;
+	struct own *d = end;
 
 	API(fail)(d->ctx, now, token, status);
 }
 
 static void
-own_flush(struct kv_end *end, uint64_t now)
+own_flush(void *end, uint64_t now)
 {
-	struct own *d = (struct own *)end;
+	struct own *d = end;
 
 	if (!d->server || !d->shared)
 		API(flush)(d->ctx, now);
 }
 
 static void
-own_watch(struct kv_end *end, uint64_t now)
+own_watch(void *end, uint64_t now)
 {
-	struct own *d = (struct own *)end;
-	uint32_t i, rank;
+	struct own *d = end;
+	uint32_t rank;
 	int rc;
 
-	for (i = 0; i < d->peers && !d->server; i++) {
+	for (uint32_t i = 0; i < d->peers && !d->server; i++) {
 		rank = i / d->daemons;
 		if (rank == d->rank)
 			continue;
 		rc = API(ep_status)(d->ep[i]);
-		if (rc == 0 && kv_fate_gone(d->fate, rank))
+		if (rc == 0 && crpc_kv_server_peer_why(d->service, rank) != NULL)
 			API(ep_shutdown)(d->ep[i]);
 		else if (rc != 0)
-			kv_fate_lose(d->fate, d->rank, rank, "its connection broke");
+			crpc_kv_server_lose(d->service, rank, "its connection broke");
 	}
 }
 
 static void
-own_measure(struct kv_end *end)
+own_counts(const void *end, struct kv_net_counts *counts)
 {
-	struct own *d = (struct own *)end;
-
-	if (!d->server && d->shared)
-		return;
-	API(stats_reset)(d->ctx);
-	crpc_rdma_stats_get(d->dev, &d->begin);
-}
-
-static void
-own_counts(const struct kv_end *end, struct kv_net_counts *counts)
-{
-	const struct own *d = (const struct own *)end;
+	const struct own *d = end;
 
 	if (d->server || !d->shared)
 		own_count(d, counts);
 }
 
 static const char *
-own_device(const struct kv_end *end)
+own_device(const void *end)
 {
 	return ((const struct own *)end)->name;
 }
@@ -227,8 +210,12 @@ own_device(const struct kv_end *end)
 /* What a struct kv_backend is but for its name. */
 #define OWN_OPS                                                                                    \
 	.open = own_open, .address = own_address, .connect = own_connect, .close = own_close,      \
-	.call = own_call, .poll = own_poll, .recv = own_recv, .reply = own_reply,                  \
-	.fail = own_fail, .flush = own_flush, .watch = own_watch, .measure = own_measure,          \
-	.counts = own_counts, .device = own_device
+	.counts = own_counts, .device = own_device,                                                \
+	.load = {.call = own_call, .poll = own_poll, .flush = own_flush},                          \
+	.front = {.recv = own_recv,                                                                \
+		.reply = own_reply,                                                                \
+		.fail = own_fail,                                                                  \
+		.flush = own_flush,                                                                \
+		.watch = own_watch}
 
 #endif

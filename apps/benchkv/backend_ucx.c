@@ -17,22 +17,17 @@
  */
 #include <stdlib.h>
 
-#include <ucp/api/ucp.h>
-
 #include "app_fail.h"
 #include "app_room.h"
 #include "app_ucx.h"
 #include "backend.h"
 #include "crpc_kv_proto.h"
-#include "net.h"
+#include "kv_net.h"
 
 #define AM_CALL  0
 #define AM_REPLY 1
 /* Looks at the transports in one turn, while they bring something. */
 #define PROGRESS_MAX 8
-/* What a worker opens and maps; UCX aborts where it cannot. */
-#define UCX_FILES 32
-#define UCX_MIB   256
 
 /* Before each message. */
 struct ucx_head {
@@ -66,16 +61,14 @@ struct ucx_queue {
 
 /* A port or a link. */
 struct ucx {
-	struct kv_end end;
-	ucp_context_h context;
-	ucp_worker_h worker;
+	struct app_ucx ucx;
 	struct ucx *beside; /* Whose context and worker ours are; NULL: our own. */
 	struct ucx *closed; /* Beside us, and closed: kept, as the worker ends what they sent. */
 	bool server;
 	uint32_t self, peers, qd;
 	uint32_t daemons;       /* Of each rank. */
 	uint32_t calls;         /* Link: places for calls, the first of them for KV_COOKIE_NONE. */
-	struct kv_fate *fate;
+	struct crpc_kv_server *service;
 	struct ucx_left *left;
 	bool lost[APP_RANKS_MAX]; /* Link: calls to this rank have been ended. */
 	bool reports;              /* Its transports report a peer that has gone. */
@@ -167,15 +160,17 @@ call_ended(struct ucx *u, uint64_t cookie)
 
 /* An active message: its bytes into a place of ours. */
 static ucs_status_t
-take(struct ucx *u, const void *data, size_t len, uint32_t sender_max)
+on_message(void *arg, const void *header, size_t header_len, void *data, size_t len,
+	const ucp_am_recv_param_t *param)
 {
+	struct ucx *u = arg;
 	struct ucx_place *p = u->free, *call;
 	struct ucx_head head;
 
 	if (crpc_unlikely(len < sizeof(head) || len - sizeof(head) > u->msg_max || p == NULL))
 		return UCS_OK;
 	memcpy(&head, data, sizeof(head));
-	if (crpc_unlikely(u->server && (uint32_t)head.status >= sender_max))
+	if (crpc_unlikely(u->server && (uint32_t)head.status >= u->peers))
 		return UCS_OK;
 	if (!u->server) {
 		call = call_ended(u, head.cookie);
@@ -193,22 +188,11 @@ take(struct ucx *u, const void *data, size_t len, uint32_t sender_max)
 	return UCS_OK;
 }
 
-static ucs_status_t
-on_message(void *arg, const void *header, size_t header_len, void *data, size_t len,
-	const ucp_am_recv_param_t *param)
-{
-	struct ucx *u = arg;
-
-	return take(u, data, len, u->peers);
-}
-
 static void
 progress(struct ucx *u)
 {
-	uint32_t i;
-
-	for (i = 0; i < PROGRESS_MAX && u->queue.n < CRPC_BURST_MAX; i++)
-		if (ucp_worker_progress(u->worker) == 0)
+	for (uint32_t i = 0; i < PROGRESS_MAX && u->queue.n < CRPC_BURST_MAX; i++)
+		if (ucp_worker_progress(u->ucx.worker) == 0)
 			break;
 }
 
@@ -257,25 +241,19 @@ static inline ucs_status_t
 am_send(struct ucx *u, uint32_t peer, unsigned int am, struct ucx_place *p, uint32_t len,
 	ucp_send_nbx_callback_t gone)
 {
-	const ucp_request_param_t param = {
-		.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK |
-			UCP_OP_ATTR_FIELD_USER_DATA,
-		.flags = UCP_AM_SEND_FLAG_EAGER,
-		.cb.send = gone,
-		.user_data = p};
-	ucs_status_ptr_t rc = ucp_am_send_nbx(u->ep[peer], am, NULL, 0, place_head(p),
-		sizeof(struct ucx_head) + len, &param);
+	size_t size = sizeof(struct ucx_head) + len;
+	ucs_status_ptr_t rc = app_ucx_send(u->ep[peer], am, place_head(p), size, gone, p);
 
 	u->sent++;
-	u->sent_bytes += sizeof(struct ucx_head) + len;
+	u->sent_bytes += size;
 	return UCS_PTR_IS_PTR(rc) ? UCS_INPROGRESS : UCS_PTR_STATUS(rc);
 }
 
 static int
-ucx_call(struct kv_end *end, uint64_t now, uint32_t to, const void *msg, uint32_t len,
-	uint32_t resp_max, uint64_t cookie)
+ucx_call(void *end, uint64_t now, uint32_t to, const void *msg, uint32_t len, uint32_t resp_max,
+	uint64_t cookie)
 {
-	struct ucx *u = (struct ucx *)end;
+	struct ucx *u = end;
 	uint64_t i = call_index(u, cookie);
 	struct ucx_place *p = place_at(u, u->call_mem, i);
 	ucs_status_t rc;
@@ -316,9 +294,9 @@ by_token(struct ucx *u, uint64_t token)
 }
 
 static int
-ucx_reply(struct kv_end *end, uint64_t now, uint64_t token, const void *msg, uint32_t len)
+ucx_reply(void *end, uint64_t now, uint64_t token, const void *msg, uint32_t len)
 {
-	struct ucx *u = (struct ucx *)end;
+	struct ucx *u = end;
 	struct ucx_place *p = by_token(u, token);
 
 	if (crpc_unlikely(p == NULL))
@@ -329,18 +307,18 @@ ucx_reply(struct kv_end *end, uint64_t now, uint64_t token, const void *msg, uin
 }
 
 static void
-ucx_fail(struct kv_end *end, uint64_t now, uint64_t token, int status)
+ucx_fail(void *end, uint64_t now, uint64_t token, int status)
 {
-	struct ucx_place *p = by_token((struct ucx *)end, token);
+	struct ucx_place *p = by_token(end, token);
 
 	if (p != NULL)
-		answer((struct ucx *)end, p, status, 0);
+		answer(end, p, status, 0);
 }
 
 static uint32_t
-ucx_poll(struct kv_end *end, uint64_t now, struct crpc_done *done, uint32_t n)
+ucx_poll(void *end, uint64_t now, struct crpc_done *done, uint32_t n)
 {
-	struct ucx *u = (struct ucx *)end;
+	struct ucx *u = end;
 	struct ucx_place *p;
 	uint32_t i;
 
@@ -366,9 +344,9 @@ ucx_poll(struct kv_end *end, uint64_t now, struct crpc_done *done, uint32_t n)
 }
 
 static uint32_t
-ucx_recv(struct kv_end *end, uint64_t now, struct crpc_req *req, uint32_t n)
+ucx_recv(void *end, uint64_t now, struct crpc_req *req, uint32_t n)
 {
-	struct ucx *u = (struct ucx *)end;
+	struct ucx *u = end;
 	struct ucx_place *p;
 	uint32_t i;
 
@@ -394,14 +372,13 @@ calls_move(struct ucx *u)
 {
 	struct ucx_left *left = malloc(sizeof(*left));
 	uint8_t *mem = calloc(u->calls, u->place_size);
-	uint32_t i;
 
 	if (left == NULL || mem == NULL) {
 		free(left);
 		free(mem);
 		return false;
 	}
-	for (i = 0; i < u->calls; i++)
+	for (uint32_t i = 0; i < u->calls; i++)
 		*place_at(u, mem, i) = *place_at(u, u->call_mem, i);
 	*left = (struct ucx_left){.next = u->left, .mem = u->call_mem};
 	u->left = left;
@@ -413,9 +390,8 @@ static void
 calls_end(struct ucx *u, uint32_t rank)
 {
 	struct ucx_place *call;
-	uint32_t i;
 
-	for (i = 0; i < u->calls; i++) {
+	for (uint32_t i = 0; i < u->calls; i++) {
 		call = place_at(u, u->call_mem, i);
 		if (!call->open || call->peer / u->daemons != rank)
 			continue;
@@ -426,17 +402,16 @@ calls_end(struct ucx *u, uint32_t rank)
 }
 
 static void
-ucx_watch(struct kv_end *end, uint64_t now)
+ucx_watch(void *end, uint64_t now)
 {
-	struct ucx *u = (struct ucx *)end;
-	uint32_t rank;
+	struct ucx *u = end;
 
-	if (u->server || (!u->reports && crpc_load_relaxed(&u->fate->lost) == 0))
+	if (u->server || (!u->reports && crpc_kv_server_lost(u->service) == 0))
 		return;
-	for (rank = 0; rank < u->peers / u->daemons; rank++) {
+	for (uint32_t rank = 0; rank < u->peers / u->daemons; rank++) {
 		if (u->broke[rank])
-			kv_fate_lose(u->fate, u->rank, rank, "its connection broke");
-		if (u->lost[rank] || !kv_fate_gone(u->fate, rank) || !calls_move(u))
+			crpc_kv_server_lose(u->service, rank, "its connection broke");
+		if (u->lost[rank] || !crpc_kv_server_peer_why(u->service, rank) || !calls_move(u))
 			continue;
 		u->lost[rank] = true;
 		calls_end(u, rank);
@@ -462,9 +437,9 @@ ucx_free(struct ucx *u)
 }
 
 static void
-ucx_close(struct kv_end *end)
+ucx_close(void *end)
 {
-	struct ucx *u = (struct ucx *)end, *other;
+	struct ucx *u = end, *other;
 
 	if (u->beside != NULL) {
 		u->closed = u->beside->closed;
@@ -472,10 +447,7 @@ ucx_close(struct kv_end *end)
 		return;
 	}
 	/* Endpoints end with their worker: what they have not sent yet may be to a dead peer. */
-	if (u->worker != NULL)
-		ucp_worker_destroy(u->worker);
-	if (u->context != NULL)
-		ucp_cleanup(u->context);
+	app_ucx_close(&u->ucx);
 	while ((other = u->closed) != NULL) {
 		u->closed = other->closed;
 		ucx_free(other);
@@ -486,46 +458,18 @@ ucx_close(struct kv_end *end)
 static int
 open_worker(struct ucx *u, const char *tls, uint32_t eps)
 {
-	const ucp_params_t params = {
-		.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_ESTIMATED_NUM_EPS,
-		.features = UCP_FEATURE_AM,
-		.estimated_num_eps = eps};
-	const ucp_worker_params_t worker = {.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE,
-		.thread_mode = UCS_THREAD_MODE_SINGLE};
-	const char *lacks = app_room_lacks(UCX_FILES, UCX_MIB);
-	ucp_config_t *config;
+	const struct app_ucx_set set[] = {{"TLS", tls}, {NULL, NULL}};
+	const char *lacks = app_room_lacks(APP_UCX_FILES, APP_UCX_MIB);
 	ucs_status_t rc;
 
 	if (lacks != NULL)
 		return app_fail("UCX: %s", lacks);
-	rc = ucp_config_read(NULL, NULL, &config);
-	if (rc == UCS_OK) {
-		if (tls != NULL)
-			rc = ucp_config_modify(config, "TLS", tls);
-		if (rc == UCS_OK)
-			rc = ucp_init(&params, config, &u->context);
-		ucp_config_release(config);
-	}
-	if (rc == UCS_OK)
-		rc = ucp_worker_create(u->context, &worker, &u->worker);
+	rc = app_ucx_open(&u->ucx, UCP_FEATURE_AM, eps, set);
 	if (rc == UCS_OK)
 		return 0;
 	return app_fail("UCX does not start with transports '%s': %s; ucx_info -d lists those of "
 			"this machine (--ucx-tls)",
 		tls == NULL ? "all" : tls, ucs_status_string(rc));
-}
-
-static int
-set_handler(struct ucx *u)
-{
-	const ucp_am_handler_param_t param = {
-		.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
-			UCP_AM_HANDLER_PARAM_FIELD_ARG,
-		.id = u->server ? AM_CALL : AM_REPLY,
-		.cb = on_message,
-		.arg = u};
-
-	return ucp_worker_set_am_recv_handler(u->worker, &param) == UCS_OK ? 0 : -EIO;
 }
 
 /*
@@ -536,7 +480,7 @@ set_handler(struct ucx *u)
 static int
 make_places(struct ucx *u, const struct kv_end_conf *conf)
 {
-	uint64_t calls = (uint64_t)conf->calls * (u->server ? u->peers : 1), i;
+	uint64_t calls = (uint64_t)conf->calls * (u->server ? u->peers : 1);
 	struct ucx_place *p;
 
 	u->place_size = (uint32_t)crpc_align_up(sizeof(struct ucx_place) + sizeof(struct ucx_head) +
@@ -547,17 +491,17 @@ make_places(struct ucx *u, const struct kv_end_conf *conf)
 	u->call_mem = u->server ? NULL : calloc(u->calls, u->place_size);
 	if (u->mem == NULL || (!u->server && u->call_mem == NULL))
 		return -ENOMEM;
-	for (i = 0; i < u->places; i++) {
+	for (uint64_t i = 0; i < u->places; i++) {
 		p = place_at(u, u->mem, i);
 		p->owner = u;
 		place_put(u, p);
 	}
-	for (i = 0; i < u->calls; i++)
+	for (uint64_t i = 0; i < u->calls; i++)
 		place_at(u, u->call_mem, i)->owner = u;
 	return 0;
 }
 
-static struct kv_end *
+static void *
 ucx_open(const struct kv_end_conf *conf, int *rc)
 {
 	struct ucx *u = calloc(1, sizeof(*u) + conf->peers * sizeof(u->ep[0]));
@@ -569,41 +513,35 @@ ucx_open(const struct kv_end_conf *conf, int *rc)
 	u->self = conf->self;
 	u->peers = conf->peers;
 	u->daemons = (uint32_t)conf->opt->daemons;
-	u->fate = conf->fate;
+	u->service = conf->service;
 	u->rank = conf->rank;
 	u->reports = app_ucx_reports(conf->opt->ucx_tls);
 	u->qd = (uint32_t)conf->opt->qd;
 	u->msg_max = conf->server ? conf->req_max : conf->resp_max;
 	u->queue.last = &u->queue.first;
-	u->beside = (struct ucx *)conf->beside;
+	u->beside = conf->beside;
 	*rc = make_places(u, conf);
 	if (*rc == 0 && u->beside != NULL) {
-		u->context = u->beside->context;
-		u->worker = u->beside->worker;
+		u->ucx = u->beside->ucx;
 	} else if (*rc == 0) {
 		*rc = open_worker(u, conf->opt->ucx_tls, conf->peers + conf->owners);
 	}
+	if (*rc == 0 &&
+		app_ucx_handler(&u->ucx, u->server ? AM_CALL : AM_REPLY, on_message, u) != UCS_OK)
+		*rc = -EIO;
 	if (*rc == 0)
-		*rc = set_handler(u);
-	if (*rc == 0)
-		return &u->end;
-	ucx_close(&u->end);
+		return u;
+	ucx_close(u);
 	return NULL;
 }
 
 static size_t
-ucx_address(struct kv_end *end, void *buf, size_t max)
+ucx_address(void *end, void *buf, size_t max)
 {
-	struct ucx *u = (struct ucx *)end;
-	ucp_address_t *addr;
+	struct ucx *u = end;
 	size_t len;
 
-	if (ucp_worker_get_address(u->worker, &addr, &len) != UCS_OK)
-		return 0;
-	if (len <= max)
-		memcpy(buf, addr, len);
-	ucp_worker_release_address(u->worker, addr);
-	return len <= max ? len : 0;
+	return app_ucx_address(&u->ucx, buf, max, &len) == UCS_OK ? len : 0;
 }
 
 /* The peer of an endpoint has gone; watch() reports it, or not, at the end of a run. */
@@ -611,29 +549,19 @@ static void
 on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
 {
 	struct ucx *u = arg;
-	uint32_t i;
 
-	for (i = 0; i < u->peers && !u->server; i++)
+	for (uint32_t i = 0; i < u->peers && !u->server; i++)
 		if (u->ep[i] == ep && i / u->daemons != u->rank)
 			u->broke[i / u->daemons] = true;
 }
 
 static int
-ucx_connect(struct kv_end *end, uint32_t peer, const void *addr, size_t len)
+ucx_connect(void *end, uint32_t peer, const void *addr, size_t len)
 {
-	struct ucx *u = (struct ucx *)end;
-	ucp_ep_params_t params = {
-		.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS, .address = addr};
-	ucs_status_t rc;
+	struct ucx *u = end;
+	ucs_status_t rc =
+		app_ucx_connect(&u->ucx, addr, u->reports ? on_error : NULL, u, &u->ep[peer]);
 
-	if (u->reports) {
-		params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-			UCP_EP_PARAM_FIELD_ERR_HANDLER;
-		params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
-		params.err_handler.cb = on_error;
-		params.err_handler.arg = u;
-	}
-	rc = ucp_ep_create(u->worker, &params, &u->ep[peer]);
 	if (rc == UCS_OK)
 		return 0;
 	app_note("UCX reaches peer %u by none of its transports: %s", peer, ucs_status_string(rc));
@@ -641,23 +569,14 @@ ucx_connect(struct kv_end *end, uint32_t peer, const void *addr, size_t len)
 }
 
 static void
-ucx_nothing(struct kv_end *end, uint64_t now)
+ucx_nothing(void *end, uint64_t now)
 {
 }
 
 static void
-ucx_measure(struct kv_end *end)
+ucx_counts(const void *end, struct kv_net_counts *counts)
 {
-	struct ucx *u = (struct ucx *)end;
-
-	u->sent = 0;
-	u->sent_bytes = 0;
-}
-
-static void
-ucx_counts(const struct kv_end *end, struct kv_net_counts *counts)
-{
-	const struct ucx *u = (const struct ucx *)end;
+	const struct ucx *u = end;
 
 	counts->calls += u->server ? 0 : u->sent;
 	counts->messages += u->sent;
@@ -671,13 +590,11 @@ const struct kv_backend kv_backend_ucx = {
 	.address = ucx_address,
 	.connect = ucx_connect,
 	.close = ucx_close,
-	.call = ucx_call,
-	.poll = ucx_poll,
-	.recv = ucx_recv,
-	.reply = ucx_reply,
-	.fail = ucx_fail,
-	.flush = ucx_nothing,
-	.watch = ucx_watch,
-	.measure = ucx_measure,
+	.load = {.call = ucx_call, .poll = ucx_poll, .flush = ucx_nothing},
+	.front = {.recv = ucx_recv,
+		.reply = ucx_reply,
+		.fail = ucx_fail,
+		.flush = ucx_nothing,
+		.watch = ucx_watch},
 	.counts = ucx_counts,
 };

@@ -6,9 +6,12 @@
 #include "app_fail.h"
 #include "app_json.h"
 #include "app_lcore.h"
+#include "app_opt.h"
+#include "app_out.h"
+#include "app_stop.h"
+#include "client.h"
 #include "crpc_clock.h"
 #include "map.h"
-#include "plot.h"
 #include "report.h"
 
 /* How long the reporter waits for the figures of a rank. */
@@ -26,7 +29,6 @@ struct kv_main {
 	FILE *json;
 	struct kv_sweep sweep;
 	uint32_t run_number;
-	bool eal;
 };
 
 /* What is done once, however many runs follow: lcores, files, the EAL. */
@@ -36,38 +38,17 @@ start(struct kv_main *m)
 	struct kv_rank *r = &m->rank;
 	int rc;
 
-	rc = app_boot_watch(&r->boot);
-	if (rc != 0)
-		return app_fail_once("the ranks did not all come to the start: %s; one has died, "
-				     "or its host is too busy: start again",
-			strerror(-rc));
-	if (!r->boot.watched && r->boot.rank == 0)
-		app_note("rank %u cannot be watched from here, for want of a TCP connection to "
-			 "its host: if it dies, that is found when it does not answer",
-			r->boot.unwatched);
-	rc = app_lcore_choose(&r->boot, (uint32_t)(r->opt.daemons + r->opt.clients), &r->cores);
-	if (rc != 0)
-		return app_fail_once(
-			"the ranks could not exchange their cores; start again");
-	app_fail_hold(true);
-	/* Any rank may have to write them, if those before it are lost. */
-	if (r->opt.json != NULL)
-		rc = app_json_check("json", r->opt.json);
-	if (rc == 0 && r->opt.hgrm != NULL)
-		rc = app_json_check("hgrm", r->opt.hgrm);
-	if (rc == 0)
-		rc = app_eal_start(&m->args, &r->cores);
-	m->eal = rc == 0;
-	kv_run_catch_signals();
-	rc = app_boot_agree(&r->boot, "kv.start", rc);
+	rc = app_lcore_start(&r->boot, &m->args, (uint32_t)(r->opt.daemons + r->opt.clients),
+		&r->cores, &r->shared);
 	if (rc != 0)
 		return rc;
-	app_eal_lcores((uint32_t)(r->opt.daemons + r->opt.clients), &r->cores);
 	app_lcore_text(&r->cores, r->lcores, sizeof(r->lcores));
-	if (app_lcore_shared(&r->boot, &r->cores, &r->shared) != 0)
-		return app_fail_once(
-			"the ranks could not exchange their lcores; start again");
-	return 0;
+	app_fail_hold(true);
+	/* Any rank may have to write them, if those before it are lost. */
+	rc = app_json_check("json", r->opt.json);
+	if (rc == 0)
+		rc = app_json_check("hgrm", r->opt.hgrm);
+	return app_boot_agree(&r->boot, "kv.files", rc);
 }
 
 /* Up to the point where all ranks know that all can run. */
@@ -93,7 +74,7 @@ reporter(const struct kv_rank *r)
 	uint32_t i;
 
 	for (i = 0; i < r->boot.rank; i++)
-		if (crpc_load_acquire(&r->fate.gone[i]) == 0)
+		if (crpc_kv_server_peer_why(r->service, i) == NULL)
 			break;
 	return i;
 }
@@ -104,72 +85,44 @@ gather_ms(const struct kv_rank *r)
 	return r->run.interrupted ? GATHER_INTERRUPTED_MS : GATHER_MS;
 }
 
-/* The figures of another rank; NULL if it has none. */
-static struct kv_result *
-fetch(struct kv_rank *r, uint32_t rank)
-{
-	struct kv_result *res;
-	void *buf;
-	size_t len;
-
-	if (app_boot_get(&r->boot, rank, "kv.result", &buf, &len, gather_ms(r)) != 0)
-		return NULL;
-	res = buf;
-	if (kv_result_take(res, len))
-		return res;
-	free(buf);
-	return NULL;
-}
-
 static int
 report_rank(struct kv_main *m, struct kv_result *total, const struct kv_result *res)
 {
 	char label[160];
 	size_t used = strlen(total->lcores);
-	uint32_t i;
 	int rc;
 
 	kv_result_add(total, res);
 	snprintf(total->lcores + used, sizeof(total->lcores) - used, "%s%s", used == 0 ? "" : " | ",
 		res->lcores);
 	snprintf(total->device, sizeof(total->device), "%s", res->device);
+	snprintf(total->driver, sizeof(total->driver), "%s", res->driver);
 	snprintf(label, sizeof(label), "rank %u (lcores %s)", res->rank, res->lcores);
 	if (m->cond.point != NULL) /* Of a sweep only the totals are printed. */
 		return 0;
-	kv_report_block(stdout, label, res, m->rank.opt.verify);
-	if (m->json == NULL)
-		return 0;
-	rc = kv_report_json(m->json, &m->cond, &m->rank.opt, "rank", res);
-	for (i = 0; i < res->daemons && res->daemons > 1; i++)
-		rc |= kv_report_json_daemon(m->json, &m->cond, res, i);
+	rc = kv_report(
+		m->json, &m->cond, &m->rank.opt, "rank", app_opt_verbose ? label : NULL, res);
+	for (uint32_t i = 0; i < res->daemons && res->daemons > 1; i++)
+		rc |= kv_report_daemon(m->json, &m->cond, res, i);
 	return rc;
 }
 
 static int
 report_total(struct kv_main *m, const struct kv_result *total)
 {
-	bool noisy = kv_result_noisy(total, m->cond.state);
 	char label[96];
-	int rc = 0;
+	int rc;
 
 	if (m->cond.point != NULL) {
-		kv_sweep_note(&m->sweep, m->run_number, total, noisy, stdout);
-		return m->json == NULL
-			? 0
-			: kv_report_json(m->json, &m->cond, &m->rank.opt, "total", total);
+		kv_sweep_note(
+			&m->sweep, m->run_number, total, kv_result_noisy(total, m->cond.state));
+		return kv_report(m->json, &m->cond, &m->rank.opt, "total", NULL, total);
 	}
 	snprintf(label, sizeof(label), "total of %u rank%s%s%s", total->ranks,
 		total->ranks == 1 ? "" : "s",
 		total->ranks == m->rank.boot.size ? "" : " (the others gave no results)",
 		total->interrupted ? ", interrupted: results so far" : "");
-	kv_report_block(stdout, label, total, m->rank.opt.verify);
-	printf("  machine         %.2f %% of the time stolen, %.2f %% taken by others, "
-	       "cores %s%s\n",
-		total->steal_pct, total->away_pct, m->cond.state,
-		noisy ? ": noisy, no verdict" : "");
-	fflush(stdout);
-	if (m->json != NULL)
-		rc = kv_report_json(m->json, &m->cond, &m->rank.opt, "total", total);
+	rc = kv_report(m->json, &m->cond, &m->rank.opt, "total", label, total);
 	if (m->rank.opt.hgrm != NULL && kv_report_hgrm(m->rank.opt.hgrm, total) != 0)
 		rc = -EIO;
 	if (kv_result_distrusted(total, m->cond.state))
@@ -181,77 +134,44 @@ report_total(struct kv_main *m, const struct kv_result *total)
 static int
 report(struct kv_main *m, const struct kv_result *mine)
 {
+	static struct kv_result total, other;
 	struct kv_rank *r = &m->rank;
-	struct kv_result *total = calloc(1, sizeof(*total)), *res;
-	uint32_t i;
+	const struct kv_result *res;
 	int rc = 0;
 
-	if (total == NULL)
-		return -ENOMEM;
+	memset(&total, 0, sizeof(total));
 	if (r->opt.json != NULL && m->json == NULL)
 		m->json = app_json_open("json", r->opt.json);
-	m->cond.state = app_env_state(m->line_ns, app_env_line_ns());
-	for (i = 0; i < r->boot.size; i++) {
-		res = NULL;
-		if (i == r->boot.rank) {
-			rc |= report_rank(m, total, mine);
-			continue;
-		}
-		res = fetch(r, i);
-		if (res == NULL) {
+	m->cond.state = app_state_of(m->line_ns, app_measure_line_ns());
+	for (uint32_t i = 0; i < r->boot.size; i++) {
+		res = i == r->boot.rank ? mine : &other;
+		if (res == mine ||
+			(app_boot_take(&r->boot, i, "kv.result", &other, sizeof(other),
+				 gather_ms(r)) == 0 &&
+				kv_result_take(&other)))
+			rc |= report_rank(m, &total, res);
+		else
 			printf("rank %u gave no results\n", i);
-			continue;
-		}
-		rc |= report_rank(m, total, res);
-		free(res);
 	}
-	rc |= report_total(m, total);
-	free(total);
-	return rc;
+	return rc | report_total(m, &total);
 }
 
 /* Lost ranks are not waited for. */
 static void
 lose_ranks(struct kv_rank *r)
 {
-	uint32_t i;
-
-	for (i = 0; i < r->boot.size; i++)
-		if (crpc_load_acquire(&r->fate.gone[i]) != 0)
+	for (uint32_t i = 0; i < r->boot.size; i++)
+		if (crpc_kv_server_peer_why(r->service, i) != NULL)
 			app_boot_lose(&r->boot, i);
 }
 
+/* Gather the results of all ranks, and report them, while the stores are written. */
 static int
-measure(struct kv_main *m)
+conclude(struct kv_main *m, struct kv_result *res)
 {
 	struct kv_rank *r = &m->rank;
-	struct kv_result *res = calloc(1, sizeof(*res));
-	struct app_steal end;
 	int rc = 0;
 
-	if (res == NULL)
-		return app_fail("no memory for the results");
-	/* The other ranks sleep at the fence meanwhile. */
-	m->line_ns = r->boot.rank == 0 ? app_env_line_ns() : -1;
-	kv_rank_result(r, res);
-	if (r->boot.rank == 0 && m->run_number == 0) {
-		kv_report_head(stdout, &r->opt, &m->cond, res, r->boot.size);
-		kv_map_print(r, stdout);
-	}
-	if (app_boot_fence(&r->boot, FENCE_MS) != 0) {
-		free(res);
-		return app_fail_once("the ranks did not all come to the start; start again");
-	}
-	app_env_steal(&m->steal);
-	if (kv_run_loop(&r->run) != 0) {
-		free(res);
-		return app_fail(
-			"no memory for %g s of results; give fewer --seconds", r->opt.seconds);
-	}
-	app_env_steal(&end);
-	lose_ranks(r);
-	kv_rank_result(r, res);
-	res->steal_pct = app_env_steal_pct(&m->steal, &end);
 	if (kv_rank_history_end(r) != 0)
 		rc = APP_EXIT_RUN;
 	kv_rank_snapshot_start(r);
@@ -273,8 +193,34 @@ measure(struct kv_main *m)
 	 */
 	if (res->lost_peers == 0 && !r->run.interrupted)
 		app_boot_fence(&r->boot, GATHER_MS);
-	free(res);
 	return rc;
+}
+
+static int
+measure(struct kv_main *m)
+{
+	static struct kv_result res;
+	struct kv_rank *r = &m->rank;
+	struct app_steal end;
+
+	/* The other ranks sleep at the fence meanwhile. */
+	m->line_ns = r->boot.rank == 0 ? app_measure_line_ns() : 0;
+	kv_rank_result(r, &res);
+	if (r->boot.rank == 0 && m->run_number == 0) {
+		kv_report_head(&r->opt, &m->cond, &res, r->boot.size);
+		kv_map_print(r, stdout);
+	}
+	if (app_boot_fence(&r->boot, FENCE_MS) != 0)
+		return app_fail_once("the ranks did not all come to the start; start again");
+	app_env_steal(&m->steal);
+	if (kv_run_loop(&r->run) != 0)
+		return app_fail(
+			"no memory for %g s of results; give fewer --seconds", r->opt.seconds);
+	app_env_steal(&end);
+	lose_ranks(r);
+	kv_rank_result(r, &res);
+	res.steal_pct = app_env_steal_pct(&m->steal, &end);
+	return conclude(m, &res);
 }
 
 static int
@@ -302,20 +248,15 @@ may_go_on(struct kv_main *m, bool mine)
 {
 	struct app_boot *boot = &m->rank.boot;
 	uint8_t word = mine, theirs;
-	uint32_t i;
-	size_t len;
-	void *buf;
 
 	if (app_boot_put(boot, "kv.next", &word, sizeof(word)) != 0 ||
 		app_boot_fence(boot, mine ? FENCE_MS : GATHER_INTERRUPTED_MS) != 0)
 		return false;
-	for (i = 0; i < boot->size; i++) {
+	for (uint32_t i = 0; i < boot->size; i++) {
 		if (i == boot->rank)
 			continue;
-		if (app_boot_get(boot, i, "kv.next", &buf, &len, GATHER_MS) != 0)
+		if (app_boot_take(boot, i, "kv.next", &theirs, sizeof(theirs), GATHER_MS) != 0)
 			return false;
-		theirs = len == sizeof(theirs) ? *(uint8_t *)buf : 0;
-		free(buf);
 		mine &= theirs != 0;
 	}
 	return mine;
@@ -338,28 +279,14 @@ run_sweep(struct kv_main *m)
 		if (one == 0)
 			one = run(m);
 		rc = one != 0 ? one : rc;
-		go_on = may_go_on(m,
-			one != APP_EXIT_USAGE && crpc_load_relaxed(&kv_run_signal) == 0 &&
-				crpc_load_relaxed(&r->fate.stop) == 0 &&
-				crpc_load_relaxed(&r->fate.lost) == 0);
+		go_on = may_go_on(m, one != APP_EXIT_USAGE && app_stopped() == 0 && !r->disturbed);
 	}
 	if (r->boot.rank == 0) {
-		kv_sweep_table(&m->sweep, stdout);
+		kv_sweep_table(&m->sweep);
 		if (m->run_number < m->sweep.runs)
 			printf("interrupted after %u of %u runs\n", m->run_number, m->sweep.runs);
 	}
 	return rc;
-}
-
-/* Pictures of what was written, by the tool for it. */
-static int
-draw(const struct kv_main *m)
-{
-	const struct kv_options *o = &m->rank.opt;
-
-	if (o->plot == NULL || m->rank.boot.rank != 0)
-		return 0;
-	return kv_plot(o->json, o->plot);
 }
 
 static int
@@ -368,7 +295,7 @@ run_all(struct kv_main *m)
 	int rc = 0;
 
 	if (m->rank.opt.sweep != NULL)
-		rc = kv_sweep_parse(&m->sweep, m->rank.opt.sweep, (uint32_t)m->rank.opt.passes,
+		rc = kv_sweep_parse(&m->sweep, m->rank.opt.sweep, (uint32_t)m->rank.opt.repeat,
 			m->args.argc, m->args.argv, m->rank.boot.size, &m->rank.opt);
 	else
 		rc = kv_options_check_ranks(&m->rank.opt, m->rank.boot.size);
@@ -380,7 +307,7 @@ run_all(struct kv_main *m)
 	if (m->json != NULL && fclose(m->json) != 0)
 		rc = APP_EXIT_RUN;
 	m->json = NULL;
-	return rc != 0 ? rc : draw(m);
+	return rc;
 }
 
 static void
@@ -392,8 +319,7 @@ help(int argc, char *const *argv)
 int
 main(int argc, char **argv)
 {
-	static struct kv_main m = {
-		.cond = {.app = "benchkv", .backend = "none", .state = "near"}};
+	static struct kv_main m = {.cond = {.app = "benchkv", .backend = "none"}};
 	struct kv_rank *r = &m.rank;
 	int rc;
 
@@ -401,6 +327,9 @@ main(int argc, char **argv)
 	if (app_args_answer("benchkv", argc, argv, help))
 		return APP_EXIT_OK;
 	app_args_split(&m.args, argc, argv);
+	if (app_opt_has("attach", argc - 1, argv + 1)) /* It needs no EAL. */
+		return m.args.argc != 0 ? kv_client(m.args.argc, m.args.argv)
+					: kv_client(argc - 1, argv + 1);
 	rc = kv_options_parse(&r->opt, KV_PROGRAM_DAEMON, m.args.argc, m.args.argv);
 	if (rc != 0)
 		return rc;
@@ -410,8 +339,7 @@ main(int argc, char **argv)
 		return rc;
 	rc = run_all(&m);
 	kv_sweep_fini(&m.sweep);
-	if (m.eal)
-		app_eal_stop();
+	app_eal_stop();
 	app_boot_close(&r->boot);
 	return rc;
 }

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -7,66 +6,17 @@
 #include <numaif.h>
 #include <rte_lcore.h>
 
+#include "app_eal.h"
 #include "map.h"
 
 #define MAP_TIMEOUT_MS 3000
 
-/* Text that grows until the buffer is full. */
-struct text {
-	char *buf;
-	size_t len, used;
-};
-
-static void say(struct text *t, const char *fmt, ...) crpc_printf(2, 3);
-
-static void
-say(struct text *t, const char *fmt, ...)
-{
-	va_list ap;
-	int n;
-
-	if (t->used >= t->len)
-		return;
-	va_start(ap, fmt);
-	n = vsnprintf(t->buf + t->used, t->len - t->used, fmt, ap);
-	va_end(ap);
-	t->used += n > 0 ? (size_t)n : 0;
-}
-
-unsigned int
-kv_map_cpu(unsigned int lcore)
-{
-	rte_cpuset_t set = rte_lcore_cpuset(lcore);
-	unsigned int cpu;
-
-	for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
-		if (CPU_ISSET(cpu, &set))
-			return cpu;
-	return lcore;
-}
-
 unsigned int
 kv_map_node(unsigned int lcore)
 {
-	int node = numa_available() < 0 ? -1 : numa_node_of_cpu((int)kv_map_cpu(lcore));
+	int node = numa_available() < 0 ? -1 : numa_node_of_cpu(app_eal_core_of(lcore));
 
 	return node < 0 ? 0 : (unsigned int)node;
-}
-
-void
-kv_map_near(unsigned int lcore)
-{
-	int node = (int)kv_map_node(lcore);
-
-	if (numa_available() >= 0 && numa_max_node() > 0 && node <= numa_max_node())
-		numa_set_preferred(node);
-}
-
-void
-kv_map_near_end(void)
-{
-	if (numa_available() >= 0 && numa_max_node() > 0)
-		numa_set_localalloc();
 }
 
 /* The NUMA node of the page at p; below 0: not known. */
@@ -99,97 +49,93 @@ kv_map_device_node(const char *device)
 	return node;
 }
 
-static uint32_t
-apart(struct text *t, const struct kv_rank *r, uint32_t daemon, const char *what, int node)
+static void
+apart(FILE *t, const struct kv_rank *r, uint32_t daemon, const char *what, int node)
 {
 	unsigned int lcore = kv_rank_lcore(r, daemon);
 	int poller = (int)kv_map_node(lcore);
 
 	if (node < 0 || node == poller)
-		return 0;
-	say(t,
+		return;
+	fprintf(t,
 		"  warning: rank %u: %s of daemon %u is on NUMA node %d, its lcore %u on node %d; "
 		"give it a lcore of node %d (-l)%s\n",
 		r->boot.rank, what, daemon, node, lcore, poller, node,
 		what[0] == 'N' ? "" : " or more memory there");
-	return 1;
 }
 
 static void
-say_daemon(struct text *t, const struct kv_rank *r, uint32_t i)
+write_daemon(FILE *t, const struct kv_rank *r, uint32_t i)
 {
-	const struct kv_daemon *d = r->daemon[i];
 	uint32_t clients = r->run.clients;
+	struct crpc_kv_parts parts;
 
-	say(t, "  daemon %u: %u keys (%.1f %%), %u clients", i, d->keys,
-		100.0 * (double)d->keys / (double)(r->opt.keys * r->boot.size),
+	fprintf(t, "  daemon %u: %u keys (%.1f %%), %u clients", i, r->keys[i],
+		100.0 * (double)r->keys[i] / (double)(r->opt.keys * r->boot.size),
 		kv_home_first(i + 1, clients, r->daemons) - kv_home_first(i, clients, r->daemons));
-	if (d->net != NULL)
-		say(t, ", %u queue pair%s on %s", d->net->peers, d->net->peers == 1 ? "" : "s",
-			d->net->device);
-	say(t, ";");
+	crpc_kv_daemon_parts(r->daemon[i], &parts);
+	if (parts.endpoints != 0)
+		fprintf(t, ", %u queue pair%s on %s", parts.endpoints,
+			parts.endpoints == 1 ? "" : "s", r->device);
+	fprintf(t, ";");
 }
 
-uint32_t
-kv_map_write(const struct kv_rank *r, char *buf, size_t len)
+/* One rank's part. */
+static void
+write_part(FILE *t, const struct kv_rank *r)
 {
-	struct text t = {.buf = buf, .len = len};
 	const struct kv_place *place;
 	int nic = kv_map_device_node(r->device);
-	uint32_t i, k, warnings = 0;
+	struct crpc_kv_parts parts;
 
-	buf[0] = '\0';
-	for (i = 0; i < r->seats; i++) {
+	for (uint32_t i = 0; i < r->seats; i++) {
 		place = &r->place[i];
-		say(&t, "  rank %u  lcore %u (core %u, node %u)", r->boot.rank, r->lcore[i],
-			kv_map_cpu(r->lcore[i]), kv_map_node(r->lcore[i]));
-		for (k = place->daemon_from; k < place->daemon_to; k++)
-			say_daemon(&t, r, k);
+		fprintf(t, "  rank %u  lcore %u (core %d, node %u)", r->boot.rank, r->lcore[i],
+			app_eal_core_of(r->lcore[i]), kv_map_node(r->lcore[i]));
+		for (uint32_t k = place->daemon_from; k < place->daemon_to; k++)
+			write_daemon(t, r, k);
 		if (place->client_to > place->client_from)
-			say(&t, "  runs clients %u to %u", place->client_from,
+			fprintf(t, "  runs clients %u to %u", place->client_from,
 				place->client_to - 1);
-		say(&t, "\n");
+		fprintf(t, "\n");
 	}
-	for (i = 0; i < r->daemons; i++) {
-		warnings += apart(&t, r, i, "NIC", nic);
-		warnings += apart(&t, r, i, "store", node_of(kv_store_memory(r->daemon[i]->store)));
-		warnings += apart(&t, r, i, "memory", node_of(r->daemon[i]));
+	for (uint32_t i = 0; i < r->daemons; i++) {
+		crpc_kv_daemon_parts(r->daemon[i], &parts);
+		apart(t, r, i, "NIC", nic);
+		apart(t, r, i, "store", node_of(parts.memory));
+		apart(t, r, i, "memory", node_of(r->daemon[i]));
 	}
-	return warnings;
 }
 
 int
 kv_map_publish(struct kv_rank *r)
 {
-	char *buf = calloc(1, KV_MAP_MAX);
-	int rc = buf == NULL ? -ENOMEM : 0;
+	char *text = NULL;
+	size_t len;
+	FILE *f = open_memstream(&text, &len);
+	int rc = -ENOMEM;
 
-	if (rc == 0) {
-		kv_map_write(r, buf, KV_MAP_MAX);
-		rc = app_boot_put(&r->boot, "kv.map", buf, strlen(buf) + 1);
-	}
-	free(buf);
+	if (f == NULL)
+		return rc;
+	write_part(f, r);
+	if (fclose(f) == 0)
+		rc = app_boot_put(&r->boot, "kv.map", text, len);
+	free(text);
 	return rc;
 }
 
 void
 kv_map_print(struct kv_rank *r, FILE *out)
 {
-	char *mine = malloc(KV_MAP_MAX);
 	void *buf;
 	size_t len;
-	uint32_t i;
 
-	if (mine == NULL)
-		return;
-	kv_map_write(r, mine, KV_MAP_MAX);
-	fputs(mine, out);
-	free(mine);
-	for (i = 0; i < r->boot.size; i++) {
+	write_part(out, r);
+	for (uint32_t i = 0; i < r->boot.size; i++) {
 		if (i == r->boot.rank ||
 			app_boot_get(&r->boot, i, "kv.map", &buf, &len, MAP_TIMEOUT_MS) != 0)
 			continue;
-		fprintf(out, "%.*s", (int)crpc_min(len, KV_MAP_MAX), (const char *)buf);
+		fprintf(out, "%.*s", (int)len, (const char *)buf);
 		free(buf);
 	}
 	fflush(out);

@@ -13,26 +13,13 @@
 
 #include "rank.h"
 
-/** Bytes of one rank's part. */
-#define KV_MAP_MAX 16384
-
-/** The CPU that a lcore runs on, and its NUMA node; the lcore's number is just a name. */
-unsigned int kv_map_cpu(unsigned int lcore);
+/** The NUMA node of the CPU that a lcore runs on; the lcore's number is just a name. */
 unsigned int kv_map_node(unsigned int lcore);
 
 /** The NUMA node of a NIC; below 0: not known. */
 int kv_map_device_node(const char *device);
 
-/** From now on memory that this thread touches first comes from the node of a lcore, if it can. */
-void kv_map_near(unsigned int lcore);
-
-/** No longer. */
-void kv_map_near_end(void);
-
-/** Write one rank's part. @return lines that are warnings. */
-uint32_t kv_map_write(const struct kv_rank *r, char *buf, size_t len);
-
-/** Publish this rank's part; a fence of all ranks follows. @return 0 or -EIO. */
+/** Publish this rank's part; a fence of all ranks follows. @return 0, -EIO or -ENOMEM. */
 int kv_map_publish(struct kv_rank *r);
 
 /** Print the parts of all ranks, after that fence. */

@@ -2,9 +2,7 @@
 #include <string.h>
 
 #include "app_fail.h"
-#include "app_keys.h"
 #include "app_opt.h"
-#include "client.h"
 #include "crpc_copyrpc.h"
 #include "options.h"
 
@@ -14,7 +12,8 @@
 static const char *const dists[] = {"uniform", "zipf", "latest", NULL};
 static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "e", "f", NULL};
 const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", "compare", NULL};
-static const char *const idles[] = {"auto", "poll", "yield", NULL};
+const char *const kv_transport_names[] = {"rc", "dc", NULL};
+const char *const kv_flow_names[] = {"window", "read", "notify", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
 const char *const kv_backend_names[KV_BACKENDS + 1] = {
@@ -22,10 +21,11 @@ const char *const kv_backend_names[KV_BACKENDS + 1] = {
 static const char *const insights[] = {"on", "off", "ab", NULL};
 static const char *const presets[] = {"none", "seed000", "seed001", "paper", NULL};
 
-_Static_assert(
-	CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 && CRPC_COPYRPC_DEFERRED == 2 &&
-		CRPC_COPYRPC_HOLD == 3,
-	"names of flush policies are in this order");
+_Static_assert(CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 &&
+		CRPC_COPYRPC_DEFERRED == 2 && CRPC_COPYRPC_HOLD == 3 && CRPC_RDMA_RC == 0 &&
+		CRPC_RDMA_DC == 1 && CRPC_COPYRPC_FLOW_WINDOW == 0 && CRPC_COPYRPC_FLOW_READ == 1 &&
+		CRPC_COPYRPC_FLOW_NOTIFY == 2,
+	"names of copyrpc's modes are in this order");
 _Static_assert(APP_DIST_UNIFORM == 0 && APP_DIST_ZIPF == 1 && APP_DIST_LATEST == 2,
 	"names of distributions likewise");
 
@@ -40,30 +40,20 @@ static const struct kv_options defaults = {
 	.skew = 0.99,
 	.seconds = 10,
 	.warmup = 1,
-	.passes = 2,
+	.repeat = APP_REPEAT_DEFAULT,
 	.seed = 1,
 	.history_ops = 1000000,
-	.history_keys = KV_KEYS_MAX,
+	.history_keys = APP_KEYS_MAX,
 };
 
-/* The two-rank run that the design is compared with: see README.md. */
-static void
-apply_seed001(struct kv_options *o)
-{
-	o->clients = 16;
-	o->qd = 1;
-	o->keys = 1024;
-	o->key_size = 8;
-	o->value_size = 8;
-	o->read_ratio = 0.5;
-	o->dist = APP_DIST_UNIFORM;
-}
-
-/* What the two were measured with that seed001 deepened: see README.md. */
+/*
+ * seed001: the two-rank run that the design is compared with, and what else the two were measured
+ * with; the rest is as in the defaults. See README.md.
+ */
 static void
 apply_preset(struct kv_options *o, const char *name)
 {
-	apply_seed001(o);
+	o->clients = 16;
 	if (strcmp(name, "seed000") == 0) {
 		o->daemons = 2;
 		o->clients = 8;
@@ -94,200 +84,135 @@ apply_ycsb(struct kv_options *o, const char *name)
 		{"e", 0.95, APP_DIST_ZIPF, false, 100},
 		{"f", 0.5, APP_DIST_ZIPF, true, 0},
 	};
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(mixes); i++) {
+	for (size_t i = 0; i < CRPC_DIM(mixes); i++) {
 		if (strcmp(name, mixes[i].name) != 0)
 			continue;
 		o->read_ratio = mixes[i].read_ratio;
 		o->dist = mixes[i].dist;
 		o->rmw = mixes[i].rmw;
 		o->scan = mixes[i].scan;
-		o->skew = 0.99;
 	}
 }
 
-#define OPTS_MAX 64
+/* What is parsed into; the caller gets a copy. */
+static struct kv_options opt;
 
-/* Both programs. */
-static size_t
-table_load(struct kv_options *o, struct app_opt *t)
+/* benchkv-client has those up to --quiet, benchkv those from --clients on. */
+static const struct app_opt options[] = {
+	APP_OPT("attach", "NAME", &opt.name, "segment of the daemon (its --name)"),
+	APP_TRUST_UID(&opt.trust_uid),
+	APP_OPT("history", "PATH", &opt.history,
+		"write every call and answer to PATH, for crpc-lincheck"),
+	APP_OPT("history-ops", "N", &opt.history_ops, "room for so many, 64 bytes each", 1,
+		1 << 30),
+
+	APP_CLIENTS(&opt.clients, "of each rank; a closed loop without --rate", 0,
+		APP_LOAD_CLIENTS_MAX),
+	APP_DEPTH(&opt.qd, "each client", APP_LOAD_DEPTH_MAX),
+	APP_OPT("read-ratio", "R", &opt.read_ratio, "part of the operations that read", 0, 1),
+	APP_OPT("delete-ratio", "R", &opt.delete_ratio, "part that deletes; the rest writes", 0, 1),
+	APP_CHOICE("dist", &opt.dist, "which keys are drawn", dists),
+	APP_OPT("skew", "X", &opt.skew, "exponent of zipf and latest", 0.01, 5),
+	APP_OPT("scan", "N", &opt.scan,
+		"reads are scans: gets of 1 to N keys in a row, each an operation; 0: not", 0,
+		APP_LOAD_SCAN_MAX),
+	APP_FLAG("rmw", &opt.rmw, "writes read their key first"),
+	APP_FLAG("cas", &opt.cas, "as --rmw, and a write fails if its key was written meanwhile"),
+	APP_OPT("ttl-ms", "MS", &opt.ttl_ms, "life of every value that is written; 0: it stays", 0,
+		CRPC_KV_TTL_MAX_MS),
+	APP_CHOICE("ycsb", &opt.ycsb,
+		"ratios and keys of a YCSB workload; other options override it", ycsbs),
+	APP_OPT("rate", "OPS", &opt.rate,
+		"open loop: operations per second of a rank's clients, Poisson; 0: closed", 0, 1e9),
+	APP_SECONDS(&opt.seconds, " time"),
+	APP_OPT("warmup", "S", &opt.warmup, "time before it, not counted", 0, 3600),
+	APP_OPT("cooldown", "S", &opt.cooldown, "time of load after it, not counted", 0, 3600),
+	APP_SEED(&opt.seed),
+	APP_VERIFY(&opt.verify, "every answer"),
+	APP_CPU_COUNTERS(&opt.counters, "operation"),
+	APP_JSON(&opt.json),
+	APP_OPT("hgrm", "FILE", &opt.hgrm, "write the latency distribution (HdrHistogram text)"),
+	APP_CHOICE("idle", &opt.idle, "what a loop without work does", app_idle_names),
+	APP_FLAG("quiet", &opt.quiet, "no progress lines"),
+
+	APP_PRESET(&opt.preset,
+		"1024 keys per rank, half reads, uniform, 8-byte values, and seed001: 16 "
+		"clients, depth 1; seed000: 2 daemons, 8 clients, depth 4; paper: 46 "
+		"clients, depth 1, backend delegation, hold of 10 us; other options "
+		"override it",
+		presets),
+	APP_BACKEND(&opt.backend, " to the stores", kv_backend_names),
+	APP_OPT("daemons", "N", &opt.daemons,
+		"daemons of each rank, each with its part of the keys and clients", 1,
+		CRPC_KV_DAEMONS_MAX),
+	APP_CHOICE(
+		"route", &opt.route, "what passes a request to the right daemon of a rank", routes),
+	APP_CHOICE("delegate", &opt.delegate,
+		"requests of other ranks: none, to the owner; flux, to one daemon of the "
+		"rank that passes them on",
+		delegates),
+	APP_OPT("keys", "N", &opt.keys, "keys of each rank, spread over all by hash", 1,
+		APP_KEYS_MAX),
+	APP_OPT("capacity", "N", &opt.capacity,
+		"keys of each rank that fit at most; 0: all of --keys, half more with "
+		"--serve, or what --memory-limit gives",
+		0, APP_KEYS_MAX),
+	APP_OPT("memory-limit", "BYTES", &opt.memory_limit,
+		"size of the stores of a rank at most; 0: any", 0, UINT64_C(1) << 40),
+	APP_FLAG("empty", &opt.empty, "begin without keys, as a service does"),
+	APP_OPT("key-size", "BYTES", &opt.key_sizes_text,
+		"bytes of a key, 8 to 64: one size, a range as 8-64, or a mix of sizes "
+		"and weights as 8:9,64:1 (default 8)"),
+	APP_OPT("value-size", "BYTES", &opt.value_sizes,
+		"bytes of a value, 8 to 1M: likewise, as 8-1K or 8:9,1K:1 (default 8)"),
+	APP_DEVICE(&opt.device),
+	APP_UCX_TLS(&opt.ucx_tls),
+	APP_TRANSPORT(&opt.transport, "requests to other ranks", kv_transport_names),
+	APP_FLOW(&opt.flow, kv_flow_names),
+	APP_FLUSH(&opt.flush, " for other ranks; compare: the first three in turn", kv_flush_names),
+	APP_OPT("hold-us", "US", &opt.hold_us,
+		"flush hold: how long answers wait for company; 0: it adapts itself", 0, 10000),
+	APP_FLAG("colocate", &opt.colocate,
+		"clients on their daemon's lcore (always so without more lcores than "
+		"daemons)"),
+	APP_OPT("serve", "N", &opt.serve,
+		"each daemon also serves up to N clients of other processes", 0,
+		APP_LOAD_CLIENTS_MAX),
+	APP_OPT("name", "NAME", &opt.name, "name of the segment that clients attach to"),
+
+	APP_OPT("history", "PATH", &opt.history,
+		"write every call and answer to PATH.RANK.LCORE, for crpc-lincheck"),
+	APP_OPT("history-ops", "N", &opt.history_ops, "room for so many per lcore, 64 bytes each",
+		1, 1 << 30),
+	APP_OPT("history-keys", "N", &opt.history_keys, "only those of the first N keys", 1,
+		APP_KEYS_MAX),
+	APP_OPT("snapshot", "PATH", &opt.snapshot,
+		"write the stores to PATH.OWNER when the run has ended"),
+	APP_OPT("restore", "PATH", &opt.restore, "begin with the stores of such a snapshot"),
+	APP_FLAG("numa-isolate", &opt.numa_isolate,
+		"clients on other NUMA nodes than the NIC and the daemons"),
+	APP_OPT("ranks", "N", &opt.ranks, "refuse to run with another number; 0: any", 0, 1024),
+	APP_CHOICE("insight", &opt.insight,
+		"times of phases, histograms and telemetry; ab: on and off in turn, and "
+		"what they cost",
+		insights),
+	APP_OPT("sweep", "AXES", &opt.sweep,
+		"a run for each value of an option, as clients=1,2,4/backend=copyrpc,ucx"),
+	APP_REPEAT(&opt.repeat, "points of the sweep, rising and falling in turn"),
+};
+
+static const struct app_opt *
+options_of(enum kv_program program, size_t *n)
 {
-	const struct app_opt load[] = {
-		{"clients", APP_OPT_UINT, "N",
-			"clients of each rank; a closed loop without --rate", &o->clients, 0,
-			KV_CLIENTS_MAX, NULL},
-		{"qd", APP_OPT_UINT, "N", "calls that each client keeps open", &o->qd, 1, KV_QD_MAX,
-			NULL},
-		{"read-ratio", APP_OPT_REAL, "R", "part of the operations that read",
-			&o->read_ratio, 0, 1, NULL},
-		{"delete-ratio", APP_OPT_REAL, "R", "part that deletes; the rest writes",
-			&o->delete_ratio, 0, 1, NULL},
-		{"dist", APP_OPT_CHOICE, "uniform|zipf|latest", "which keys are drawn", &o->dist, 0,
-			0, dists},
-		{"scan", APP_OPT_UINT, "N",
-			"reads are scans: gets of 1 to N keys in a row, each an operation; 0: not",
-			&o->scan, 0, KV_SCAN_MAX, NULL},
-		{"rmw", APP_OPT_FLAG, NULL, "writes read their key first", &o->rmw, 0, 0, NULL},
-		{"cas", APP_OPT_FLAG, NULL,
-			"as --rmw, and a write fails if its key was written meanwhile", &o->cas, 0,
-			0, NULL},
-		{"ttl-ms", APP_OPT_UINT, "MS", "life of every value that is written; 0: it stays",
-			&o->ttl_ms, 0, KV_TTL_MAX_MS, NULL},
-		{"ycsb", APP_OPT_CHOICE, "a|b|c|d|e|f",
-			"ratios and keys of a YCSB workload; other options override it", &o->ycsb,
-			0, 0, ycsbs},
-		{"rate", APP_OPT_REAL, "OPS",
-			"open loop: operations per second of a rank's clients, Poisson; 0: closed",
-			&o->rate, 0, 1e9, NULL},
-		{"skew", APP_OPT_REAL, "S", "exponent of zipf and latest", &o->skew, 0.01, 5, NULL},
-		{"seconds", APP_OPT_REAL, "T", "measured time", &o->seconds, 0.1, 86400, NULL},
-		{"warmup", APP_OPT_REAL, "T", "time before it, not counted", &o->warmup, 0, 3600,
-			NULL},
-		{"cooldown", APP_OPT_REAL, "T", "time of load after it, not counted", &o->cooldown,
-			0, 3600, NULL},
-		{"seed", APP_OPT_UINT, "N", "of all random draws", &o->seed, 0, 9e15, NULL},
-		{"verify", APP_OPT_FLAG, NULL, "prove every answer", &o->verify, 0, 0, NULL},
-		{"counters", APP_OPT_FLAG, NULL,
-			"the CPU's counters per operation, where it has any", &o->counters, 0, 0,
-			NULL},
-		{"json", APP_OPT_STRING, "FILE", "append the results as JSON lines", &o->json, 0, 0,
-			NULL},
-		{"hgrm", APP_OPT_STRING, "FILE",
-			"write the latency distribution (HdrHistogram text)", &o->hgrm, 0, 0, NULL},
-		{"idle", APP_OPT_CHOICE, "auto|poll|yield", "what a loop without work does",
-			&o->idle, 0, 0, idles},
-		{"quiet", APP_OPT_FLAG, NULL, "no progress lines", &o->quiet, 0, 0, NULL},
-	};
+	size_t first = 0, last = 0;
 
-	memcpy(t, load, sizeof(load));
-	return CRPC_DIM(load);
-}
-
-/* The daemon's: where it runs, what becomes of a run. */
-static size_t
-table_run(struct kv_options *o, struct app_opt *t)
-{
-	const struct app_opt run[] = {
-		{"history", APP_OPT_STRING, "PATH",
-			"write every call and answer to PATH.RANK.LCORE, for crpc-lincheck",
-			&o->history, 0, 0, NULL},
-		{"history-ops", APP_OPT_UINT, "N", "room for so many per lcore, 64 bytes each",
-			&o->history_ops, 1, 1u << 30, NULL},
-		{"history-keys", APP_OPT_UINT, "N", "only those of the first N keys",
-			&o->history_keys, 1, KV_KEYS_MAX, NULL},
-		{"snapshot", APP_OPT_STRING, "PATH",
-			"write the stores to PATH.OWNER when the run has ended", &o->snapshot, 0, 0,
-			NULL},
-		{"restore", APP_OPT_STRING, "PATH", "begin with the stores of such a snapshot",
-			&o->restore, 0, 0, NULL},
-		{"numa-isolate", APP_OPT_FLAG, NULL,
-			"clients on other NUMA nodes than the NIC and the daemons",
-			&o->numa_isolate, 0, 0, NULL},
-		{"ranks", APP_OPT_UINT, "N", "refuse to run with another number; 0: any", &o->ranks,
-			0, 1024, NULL},
-		{"insight", APP_OPT_CHOICE, "on|off|ab",
-			"times of phases, histograms and telemetry; ab: in turn, and what they cost",
-			&o->insight, 0, 0, insights},
-		{"sweep", APP_OPT_STRING, "AXES",
-			"a run for each value of an option, as clients=1,2,4/backend=copyrpc,ucx",
-			&o->sweep, 0, 0, NULL},
-		{"passes", APP_OPT_UINT, "N", "over the sweep, rising and falling in turn",
-			&o->passes, 1, 100, NULL},
-		{"plot", APP_OPT_STRING, "FOLDER", "draw the results there (gnuplot); needs --json",
-			&o->plot, 0, 0, NULL},
-	};
-
-	memcpy(t, run, sizeof(run));
-	return CRPC_DIM(run);
-}
-
-/* The daemon's: what is served, and how. */
-static size_t
-table_daemon(struct kv_options *o, struct app_opt *t)
-{
-	const struct app_opt daemon[] = {
-		{"preset", APP_OPT_CHOICE, "seed000|seed001|paper",
-			"1024 keys per rank, half reads, uniform, 8-byte values, and seed001: 16 "
-			"clients, QD 1; seed000: 2 daemons, 8 clients, QD 4; paper: 46 clients, QD 1, "
-			"backend delegation, hold of 10 us; other options override it",
-			&o->preset, 0, 0, presets},
-		{"backend", APP_OPT_CHOICE, "copyrpc|delegation|direct|ucx|erpc",
-			"how requests reach the stores (README.md)", &o->backend, 0, 0,
-			kv_backend_names},
-		{"daemons", APP_OPT_UINT, "N",
-			"daemons of each rank, each with its part of the keys and clients",
-			&o->daemons, 1, KV_DAEMONS_MAX, NULL},
-		{"route", APP_OPT_CHOICE, "daemon|client",
-			"who passes a request to the right daemon of a rank", &o->route, 0, 0,
-			routes},
-		{"delegate", APP_OPT_CHOICE, "none|flux",
-			"requests of other ranks: none, to the owner; flux, to one daemon of the "
-			"rank that passes them on",
-			&o->delegate, 0, 0, delegates},
-		{"keys", APP_OPT_UINT, "N", "keys of each rank, spread over all by hash", &o->keys,
-			1, KV_KEYS_MAX, NULL},
-		{"capacity", APP_OPT_UINT, "N",
-			"keys of each rank that fit at most; 0: all of --keys, half more with "
-			"--serve, or what --memory-limit gives",
-			&o->capacity, 0, KV_KEYS_MAX, NULL},
-		{"memory-limit", APP_OPT_UINT, "MIB", "that the stores of a rank may take",
-			&o->memory_mib, 0, 1u << 20, NULL},
-		{"empty", APP_OPT_FLAG, NULL, "begin without keys, as a service does", &o->empty, 0,
-			0, NULL},
-		{"key-size", APP_OPT_UINT, "BYTES", "length of every key", &o->key_size, KV_KEY_MIN,
-			KV_KEY_MAX, NULL},
-		{"key-sizes", APP_OPT_STRING, "SIZES",
-			"a range as 8-64, or a mix of sizes and weights as 8:9,64:1",
-			&o->key_sizes_text, 0, 0, NULL},
-		{"value-size", APP_OPT_UINT, "BYTES", "length of every value", &o->value_size,
-			KV_VALUE_MIN, KV_VALUE_MAX, NULL},
-		{"value-sizes", APP_OPT_STRING, "SIZES",
-			"a range as 8-1024, or a mix of sizes and weights as 8:9,1024:1",
-			&o->value_sizes, 0, 0, NULL},
-		{"device", APP_OPT_STRING, "NAME", "RDMA device; without it the first that fits",
-			&o->device, 0, 0, NULL},
-		{"ucx-tls", APP_OPT_STRING, "LIST",
-			"backend ucx: its transports, for instance posix,self or rc_v,self",
-			&o->ucx_tls, 0, 0, NULL},
-		{"flush", APP_OPT_CHOICE, "clocked|immediate|deferred|hold|compare",
-			"when messages to other ranks leave; compare: the first three in turn",
-			&o->flush, 0, 0, kv_flush_names},
-		{"hold-us", APP_OPT_REAL, "T",
-			"flush hold: how long answers wait for company; 0: it adapts itself",
-			&o->hold_us, 0, 10000, NULL},
-		{"colocate", APP_OPT_FLAG, NULL,
-			"clients on their daemon's lcore (always so without more lcores than daemons)",
-			&o->colocate, 0, 0, NULL},
-		{"serve", APP_OPT_UINT, "N",
-			"each daemon also serves up to N clients of other processes", &o->serve, 0,
-			KV_CLIENTS_MAX, NULL},
-		{"name", APP_OPT_STRING, "NAME", "name of the segment that clients attach to",
-			&o->name, 0, 0, NULL},
-	};
-
-	memcpy(t, daemon, sizeof(daemon));
-	return CRPC_DIM(daemon) + table_run(o, t + CRPC_DIM(daemon));
-}
-
-static size_t
-table_client(struct kv_options *o, struct app_opt *t)
-{
-	const struct app_opt client[] = {
-		{"attach", APP_OPT_STRING, "NAME", "segment of the daemon (its --name)", &o->name,
-			0, 0, NULL},
-	};
-
-	memcpy(t, client, sizeof(client));
-	return CRPC_DIM(client);
-}
-
-static size_t
-table(struct kv_options *o, enum kv_program program, struct app_opt *t)
-{
-	size_t n = program == KV_PROGRAM_DAEMON ? table_daemon(o, t) : table_client(o, t);
-
-	return n + table_load(o, t + n);
+	while (options[first].dest != &opt.clients)
+		first++;
+	while (options[last].dest != &opt.quiet)
+		last++;
+	*n = program == KV_PROGRAM_CLIENT ? last + 1 : CRPC_DIM(options) - first;
+	return program == KV_PROGRAM_CLIENT ? options : options + first;
 }
 
 static int
@@ -305,10 +230,9 @@ check(const struct kv_options *o, enum kv_program program)
 			"--empty and --serve; leave one of them out");
 	if ((o->value_sizes != NULL || o->key_sizes_text != NULL) && o->serve != 0)
 		return app_fail_once(
-			"%s: clients of other processes know one size only; give %s, or leave "
-			"--serve out",
-			o->value_sizes != NULL ? "--value-sizes" : "--key-sizes",
-			o->value_sizes != NULL ? "--value-size" : "--key-size");
+			"--%s-size: clients of other processes know one size only; give one, or "
+			"leave --serve out",
+			o->value_sizes != NULL ? "value" : "key");
 	if (o->numa_isolate && o->colocate)
 		return app_fail_once(
 			"--numa-isolate parts clients from daemons, --colocate puts them "
@@ -318,8 +242,12 @@ check(const struct kv_options *o, enum kv_program program)
 		return app_fail_once(
 			"--flush compare: slices differ by the policy of the daemons, so "
 			"only with --backend copyrpc and without --insight ab");
-	if (o->plot != NULL && o->json == NULL)
-		return app_fail_once("--plot draws what --json writes; give --json FILE too");
+	if ((o->transport != CRPC_RDMA_RC || o->flow != CRPC_COPYRPC_FLOW_WINDOW) &&
+		o->backend != KV_BACKEND_COPYRPC && o->backend != KV_BACKEND_DELEGATION)
+		return app_fail_once(
+			"--transport and --flow are those of daemons that pass requests "
+			"on; expected --backend copyrpc or delegation, found %s",
+			kv_backend_names[o->backend]);
 	if (o->sweep != NULL &&
 		(o->hgrm != NULL || o->serve != 0 || o->history != NULL || o->snapshot != NULL))
 		return app_fail_once("--sweep makes many runs: --hgrm, --serve, --history and "
@@ -329,27 +257,28 @@ check(const struct kv_options *o, enum kv_program program)
 			"no daemon was named; give --attach NAME, the name that benchkv "
 			"--serve prints");
 	if (program == KV_PROGRAM_CLIENT && o->clients == 0)
-		return app_fail_once(
-			"--clients 0: a client process needs one; give 1 to %d", KV_CLIENTS_MAX);
+		return app_fail_once("--clients 0: a client process needs one; give 1 to %d",
+			APP_LOAD_CLIENTS_MAX);
 	if (program == KV_PROGRAM_DAEMON && o->clients == 0 && o->serve == 0)
 		return app_fail_once(
 			"--clients 0 without --serve: there would be no load; give --clients "
 			"1 to %d, or --serve N and start benchkv-client",
-			KV_CLIENTS_MAX);
+			APP_LOAD_CLIENTS_MAX);
 	return 0;
 }
 
-/* A distribution of sizes, or without one all have *size, which is that of the largest after. */
+/* One size, or a distribution, of which *text remains; *size is that of the largest after. */
 static int
-sizes_read(const char *option, const char *text, uint32_t min, uint32_t max, uint64_t *size,
-	struct kv_sizes *sizes)
+sizes_read(const char *option, const char **text, uint32_t min, uint32_t max, uint64_t *size,
+	struct app_sizes *sizes)
 {
 	sizes->min = sizes->max = (uint32_t)*size;
-	if (text != NULL && kv_sizes_parse(sizes, text, min, max) != 0)
-		return app_fail_once("%s '%s': give a range as %u-%u, or a mix of sizes and "
-				     "weights as %u:9,%u:1, of %u to %u bytes",
-			option, text, min, (uint32_t)crpc_min(max, 1024u), min,
-			(uint32_t)crpc_min(max, 1024u), min, max);
+	if (*text != NULL && app_sizes_parse(sizes, *text, min, max) != 0)
+		return app_fail_once("%s '%s': give a size, a range as %u-64, or a mix of sizes "
+				     "and weights as %u:9,64:1, of %u to %u bytes",
+			option, *text, min, min, min, max);
+	if (app_sizes_fixed(sizes))
+		*text = NULL;
 	*size = sizes->max;
 	return 0;
 }
@@ -357,25 +286,28 @@ sizes_read(const char *option, const char *text, uint32_t min, uint32_t max, uin
 int
 kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *const *argv)
 {
-	struct app_opt t[OPTS_MAX];
 	const char *preset, *ycsb;
+	const struct app_opt *t;
+	size_t n;
 	int rc;
 
-	*o = defaults;
+	opt = defaults;
 	preset = program == KV_PROGRAM_DAEMON ? app_opt_find("preset", argc, argv) : NULL;
 	if (preset != NULL)
-		apply_preset(o, preset);
+		apply_preset(&opt, preset);
 	ycsb = app_opt_find("ycsb", argc, argv);
 	if (ycsb != NULL)
-		apply_ycsb(o, ycsb);
-	rc = app_opt_parse(t, table(o, program, t), argc, argv);
+		apply_ycsb(&opt, ycsb);
+	t = options_of(program, &n);
+	rc = app_opt_parse(t, n, argc, argv);
 	if (rc != 0)
 		return rc;
+	*o = opt;
 	o->rmw |= o->cas;
-	if (sizes_read("--value-sizes", o->value_sizes, KV_VALUE_MIN, KV_VALUE_MAX,
+	if (sizes_read("--value-size", &o->value_sizes, CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX,
 		    &o->value_size, &o->sizes) != 0 ||
-		sizes_read("--key-sizes", o->key_sizes_text, KV_KEY_MIN, KV_KEY_MAX, &o->key_size,
-			&o->key_sizes) != 0)
+		sizes_read("--key-size", &o->key_sizes_text, CRPC_KV_KEY_MIN, CRPC_KV_KEY_MAX,
+			&o->key_size, &o->key_sizes) != 0)
 		return APP_EXIT_USAGE;
 	return check(o, program);
 }
@@ -393,38 +325,56 @@ kv_options_check_ranks(const struct kv_options *o, uint32_t ranks)
 			"-n %u or srun -n %u",
 			(unsigned int)o->ranks, ranks, ranks == 1 ? "was" : "were",
 			(unsigned int)o->ranks, (unsigned int)o->ranks);
-	if (ranks * o->daemons > KV_OWNERS_MAX)
+	if (ranks * o->daemons > CRPC_KV_OWNERS_MAX)
 		return app_fail_once("--daemons %u on %u ranks are more than %u in all; give fewer",
-			(unsigned int)o->daemons, ranks, KV_OWNERS_MAX);
-	if (keys > KV_KEYS_MAX)
+			(unsigned int)o->daemons, ranks, CRPC_KV_OWNERS_MAX);
+	if (keys > APP_KEYS_MAX)
 		return app_fail_once(
 			"--keys %llu on %u ranks is more than %u keys in all; give fewer",
-			(unsigned long long)o->keys, ranks, KV_KEYS_MAX);
-	if (writers > KV_WRITERS_MAX)
+			(unsigned long long)o->keys, ranks, APP_KEYS_MAX);
+	if (writers > APP_WRITERS_MAX)
 		return app_fail_once(
 			"%u ranks with --clients %u and --serve %u are more than %u writers; "
 			"give fewer",
-			ranks, (unsigned int)o->clients, (unsigned int)o->serve, KV_WRITERS_MAX);
-	if (o->verify && keys * o->clients * sizeof(struct kv_seen) > VERIFY_BYTES_MAX)
+			ranks, (unsigned int)o->clients, (unsigned int)o->serve, APP_WRITERS_MAX);
+	if (o->verify && keys * o->clients * sizeof(struct app_seen) > VERIFY_BYTES_MAX)
 		return app_fail_once(
 			"--verify of %llu keys by %u clients takes %llu MiB per rank, more than "
 			"%llu; give fewer --keys or --clients",
 			(unsigned long long)keys, (unsigned int)o->clients,
-			(unsigned long long)(keys * o->clients * sizeof(struct kv_seen) >> 20),
+			(unsigned long long)(keys * o->clients * sizeof(struct app_seen) >> 20),
 			(unsigned long long)(VERIFY_BYTES_MAX >> 20));
 	return 0;
+}
+
+int
+kv_options_load(const struct kv_options *o, struct app_load_conf *conf, uint32_t keys)
+{
+	conf->depth = (uint32_t)o->qd;
+	conf->seed = o->seed;
+	conf->gap_ns = o->rate > 0 ? (double)o->clients * 1e9 / o->rate : 0;
+	conf->latest = o->dist == APP_DIST_LATEST;
+	conf->scan = (uint32_t)o->scan;
+	conf->rmw = o->rmw;
+	conf->cas = o->cas;
+	conf->ttl_ms = o->ttl_ms;
+	conf->verify = o->verify;
+	app_load_ratios(conf, o->read_ratio, 1 - o->read_ratio - o->delete_ratio);
+	return app_keys_init(&conf->keys, (enum app_dist)o->dist, keys, o->skew, o->seed);
 }
 
 void
 kv_options_help(enum kv_program program)
 {
-	struct kv_options o = defaults;
-	struct app_opt t[OPTS_MAX];
-	size_t n = table(&o, program, t);
+	const struct app_opt *t;
+	size_t n;
 
+	opt = defaults;
+	t = options_of(program, &n);
 	if (program == KV_PROGRAM_DAEMON)
 		printf("usage: benchkv [EAL options] -- [options]\n"
-		       "       mpirun -n 2 benchkv [EAL options] -- [options]\n\n"
+		       "       mpirun -n 2 benchkv [EAL options] -- [options]\n"
+		       "       benchkv --attach NAME [options of benchkv-client]\n\n"
 		       "A key-value service on poll-mode daemons, and the clients that load it.\n\n");
 	else
 		printf("usage: benchkv-client --attach NAME [options]\n\n"

@@ -7,15 +7,7 @@
  * What a user can ask of benchkv and of benchkv-client. All ranks of a run get the same.
  */
 
-#include "crpc_util.h"
-#include "sizes.h"
-
-/** When idle loops give their core away. */
-enum kv_idle {
-	KV_IDLE_AUTO, /**< Yield where another rank uses the same core, else poll. */
-	KV_IDLE_POLL,
-	KV_IDLE_YIELD,
-};
+#include "app_load.h"
 
 /** Backends (backend.h), in the order of kv_backend_names. */
 enum kv_backend_number {
@@ -29,6 +21,9 @@ enum kv_backend_number {
 
 /** --flush compare: clocked, immediate and deferred in turn, slice by slice. */
 #define KV_FLUSH_COMPARE (CRPC_COPYRPC_HOLD + 1)
+
+/** Names of enum crpc_rdma_transport and of enum crpc_copyrpc_flow; each ends with NULL. */
+extern const char *const kv_transport_names[], *const kv_flow_names[];
 
 /** Names of enum crpc_copyrpc_flush_policy and of the comparison; ends with NULL. */
 extern const char *const kv_flush_names[];
@@ -62,14 +57,14 @@ struct kv_options {
 	uint64_t qd;
 	uint64_t keys; /**< Of each rank. */
 	uint64_t capacity; /**< Keys of each rank that fit; 0: see rank.c. */
-	uint64_t memory_mib; /**< That the stores of a rank may take; 0: any. */
+	uint64_t memory_limit; /**< Bytes that the stores of a rank may take; 0: any. */
 	bool empty;          /**< The stores begin without keys. */
 	uint64_t key_size;     /**< Of the longest. */
 	const char *key_sizes_text; /**< Their distribution; NULL: all have key_size. */
-	struct kv_sizes key_sizes;  /**< The same. */
+	struct app_sizes key_sizes; /**< The same. */
 	uint64_t value_size;     /**< Of the largest. */
 	const char *value_sizes; /**< Their distribution; NULL: all have value_size. */
-	struct kv_sizes sizes;   /**< The same. */
+	struct app_sizes sizes;  /**< The same. */
 	double read_ratio;
 	double delete_ratio;
 	unsigned int dist; /**< enum app_dist. */
@@ -91,9 +86,11 @@ struct kv_options {
 	unsigned int backend; /**< enum kv_backend_number. */
 	const char *ucx_tls; /**< Transports of UCX; NULL: as it chooses. */
 	const char *device;
+	unsigned int transport; /**< enum crpc_rdma_transport. */
+	unsigned int flow;      /**< enum crpc_copyrpc_flow. */
 	unsigned int flush; /**< enum crpc_copyrpc_flush_policy, or KV_FLUSH_COMPARE. */
 	double hold_us;     /**< Flush hold: the longest; 0: it adapts itself. */
-	unsigned int idle;  /**< enum kv_idle. */
+	unsigned int idle;  /**< enum app_idle. */
 	unsigned int route;    /**< enum kv_route. */
 	unsigned int delegate; /**< enum kv_delegate. */
 	unsigned int insight; /**< enum kv_insight. */
@@ -103,14 +100,14 @@ struct kv_options {
 	bool numa_isolate; /**< Clients on other NUMA nodes than daemons, where there are some. */
 	bool quiet;
 	const char *sweep; /**< Axes of a sweep (sweep.h); NULL: one run. */
-	uint64_t passes;   /**< Over them, rising and falling in turn. */
-	const char *plot;  /**< Folder for pictures. */
+	uint64_t repeat;   /**< Passes over them, rising and falling in turn. */
 	const char *json;
 	const char *hgrm;
 	unsigned int preset;
 	uint64_t ranks;   /**< 0: as many as the launcher started. */
 	uint64_t serve;   /**< Places for clients of other processes. */
 	const char *name; /**< Of the ipc segment; NULL: from the job and rank. */
+	uint64_t trust_uid; /**< Clients attach to this user's, too; 0: no other. */
 };
 
 /** Which program parses. */
@@ -134,6 +131,15 @@ int kv_options_parse(struct kv_options *o, enum kv_program program, int argc, ch
  *   0, or APP_EXIT_USAGE after one line.
  */
 int kv_options_check_ranks(const struct kv_options *o, uint32_t ranks);
+
+/**
+ * What a load takes from the options, and its distribution of @p keys keys, which is to be freed by
+ * app_keys_fini(); all else of @p conf stays.
+ *
+ * @return
+ *   0 or -ENOMEM.
+ */
+int kv_options_load(const struct kv_options *o, struct app_load_conf *conf, uint32_t keys);
 
 /** Print the help on stdout. */
 void kv_options_help(enum kv_program program);

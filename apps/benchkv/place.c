@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "place.h"
 
-_Static_assert(KV_DAEMONS_MAX < KV_SEATS_MAX, "a lcore for clients beside all daemons");
+_Static_assert(CRPC_KV_DAEMONS_MAX < KV_SEATS_MAX, "a lcore for clients beside all daemons");
 
 /* Where the i-th of n equal parts of count begins. */
 static uint32_t
@@ -20,11 +20,11 @@ uint32_t
 kv_place(struct kv_place *place, uint32_t lcores, uint32_t daemons, uint32_t clients,
 	bool colocate)
 {
-	uint32_t seats = (uint32_t)crpc_min(lcores, daemons), loops = 0, i;
+	uint32_t seats = (uint32_t)crpc_min(lcores, daemons), loops = 0;
 
 	if (clients != 0 && lcores > daemons && !colocate)
 		loops = (uint32_t)crpc_min(crpc_min(lcores, KV_SEATS_MAX) - daemons, clients);
-	for (i = 0; i < seats; i++) {
+	for (uint32_t i = 0; i < seats; i++) {
 		place[i] = (struct kv_place){
 			.daemon_from = part(i, seats, daemons),
 			.daemon_to = part(i + 1, seats, daemons),
@@ -34,7 +34,7 @@ kv_place(struct kv_place *place, uint32_t lcores, uint32_t daemons, uint32_t cli
 		place[i].client_from = kv_home_first(place[i].daemon_from, clients, daemons);
 		place[i].client_to = kv_home_first(place[i].daemon_to, clients, daemons);
 	}
-	for (i = 0; i < loops; i++)
+	for (uint32_t i = 0; i < loops; i++)
 		place[seats + i] = (struct kv_place){
 			.client_from = part(i, loops, clients),
 			.client_to = part(i + 1, loops, clients),
@@ -58,12 +58,10 @@ swap(unsigned int *lcore, int *node, uint32_t i, uint32_t k)
 static void
 gather(unsigned int *lcore, int *node, uint32_t from, uint32_t n, int want, bool is)
 {
-	uint32_t i, k;
-
-	for (i = from; i < n; i++) {
+	for (uint32_t i = from; i < n; i++) {
 		if ((node[i] == want) != is)
 			continue;
-		for (k = i; k > from; k--)
+		for (uint32_t k = i; k > from; k--)
 			swap(lcore, node, k, k - 1);
 		from++;
 	}

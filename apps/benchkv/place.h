@@ -50,7 +50,7 @@ uint32_t kv_home_first(uint32_t daemon, uint32_t clients, uint32_t daemons);
  * @param lcores
  *   That there are, at least 1.
  * @param daemons
- *   1 to KV_DAEMONS_MAX.
+ *   1 to CRPC_KV_DAEMONS_MAX.
  * @param clients
  *   0 or more.
  * @param colocate

@@ -8,9 +8,7 @@
  * clients, and the lcores that run them. Built in this order, torn down in the reverse.
  */
 
-#include "backend.h"
 #include "run.h"
-#include "snapshot.h"
 
 /** One rank. */
 struct kv_rank {
@@ -19,24 +17,25 @@ struct kv_rank {
 	cpu_set_t cores;
 	char lcores[128];
 	char device[64];
+	char driver[32];
 	bool shared; /**< Another rank uses one of our cores. */
 	uint32_t daemons;
-	struct kv_daemon *daemon[KV_DAEMONS_MAX];
-	struct kv_net net[KV_DAEMONS_MAX];
-	struct kv_hop hop[KV_DAEMONS_MAX];
+	struct crpc_kv_server_conf conf; /**< Of the service. */
+	struct crpc_kv_server *service;
+	struct crpc_kv_daemon *daemon[CRPC_KV_DAEMONS_MAX]; /**< Its daemons. */
+	bool disturbed; /**< Another rank was lost, or interrupted. */
 	const struct kv_backend *backend;
-	struct kv_wire wire;    /**< Ends of a backend that has some. */
-	struct crpc_flux *flux; /**< Between the daemons; NULL if there is one. */
+	struct kv_wire wire; /**< Ends of a backend that has some. */
 	struct kv_place place[KV_SEATS_MAX];
 	unsigned int lcore[KV_SEATS_MAX];
 	uint32_t seats;
-	struct kv_fate fate;
-	struct kv_records records[KV_SEATS_MAX]; /**< --history. */
+	struct kv_window window[CRPC_KV_DAEMONS_MAX];
+	uint32_t keys[CRPC_KV_DAEMONS_MAX];       /**< That each daemon owned at the start. */
+	struct app_records records[KV_SEATS_MAX]; /**< --history. */
 	bool recorded_load;
-	struct kv_snapshot snapshot[KV_DAEMONS_MAX]; /**< --snapshot: what is to be written. */
 	pid_t writer;         /**< The process that writes them; -1: none could be made; 0: none. */
 	uint32_t unrestored; /**< --restore: daemons, a bit each, that have no file. */
-	struct kv_work work;
+	struct app_load_conf load_conf;
 	struct kv_run run;
 };
 
@@ -57,32 +56,19 @@ kv_rank_owners(const struct kv_rank *r)
 	return r->boot.size * r->daemons;
 }
 
-/** Bytes of the largest request. */
-static inline uint32_t
-kv_rank_req_max(const struct kv_rank *r)
-{
-	bool extras = r->opt.cas || r->opt.ttl_ms != 0 || r->opt.serve != 0;
-
-	return (uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size + r->opt.value_size) +
-		(extras ? KV_EXTRAS_MAX : 0);
-}
-
 /** Bytes of the shortest key; 0: all have one size. */
 static inline uint32_t
 kv_rank_key_min(const struct kv_rank *r)
 {
-	return kv_sizes_fixed(&r->opt.key_sizes) ? 0 : r->opt.key_sizes.min;
+	return app_sizes_fixed(&r->opt.key_sizes) ? 0 : r->opt.key_sizes.min;
 }
 
 /** Whether there are values that do not fit ipc's slots. */
 static inline bool
 kv_rank_large(const struct kv_rank *r)
 {
-	return r->opt.value_size > KV_VALUE_INLINE;
+	return r->opt.value_size > CRPC_KV_VALUE_INLINE;
 }
-
-/** Calls that a client of another process may have open where values are large. */
-#define KV_LARGE_DEPTH 8
 
 /**
  * Calls that a client may have open; how many those of other processes want is not known. All of
@@ -93,15 +79,18 @@ kv_rank_depth(const struct kv_rank *r)
 {
 	if (r->opt.serve == 0)
 		return (uint32_t)r->opt.qd;
-	return kv_rank_large(r) ? (uint32_t)crpc_max(r->opt.qd, KV_LARGE_DEPTH) : KV_QD_MAX;
+	return kv_rank_large(r) ? (uint32_t)crpc_max(r->opt.qd, CRPC_KV_DEPTH_LARGE)
+				: CRPC_KV_DEPTH;
 }
 
-/** What a daemon's segment is called, at an attempt to make it. */
-void kv_rank_segment_name(
-	const struct kv_rank *r, uint32_t attempt, uint32_t daemon, char *buf, size_t len);
+/** Chooses the size of each key; 0: all have one. */
+uint32_t kv_rank_key_mix(const struct kv_rank *r);
 
-/** Make and fill the stores; part of kv_rank_open(). @return as that. */
-int kv_rank_open_stores(struct kv_rank *r);
+/** How many keys the stores take; part of kv_rank_open(). @return as that. */
+int kv_rank_capacity(struct kv_rank *r);
+
+/** Fill the stores; part of kv_rank_open(). @return as that. */
+int kv_rank_fill(struct kv_rank *r);
 
 /** Build all that needs no other rank. @return 0, or APP_EXIT_USAGE after app_fail(). */
 int kv_rank_open(struct kv_rank *r);

@@ -4,11 +4,12 @@
 
 /**
  * @file
- * Results for people (a table), for machines (JSON lines) and for plotters (.hgrm).
+ * Results: rows (app_out.h), and distributions of latency for plotters (.hgrm).
  */
 
 #include <stdio.h>
 
+#include "app_measure.h"
 #include "options.h"
 #include "result.h"
 #include "sweep.h"
@@ -17,24 +18,30 @@
 struct kv_conditions {
 	const char *app;     /**< "benchkv". */
 	const char *backend; /**< How ranks reach each other: "copyrpc", or "none" for one rank. */
-	const char *state;   /**< app_env_state(). */
+	enum app_state state;
 	const struct kv_sweep_point *point; /**< Of a sweep; NULL: a run of its own. */
 };
 
-/** What the run is, in one line, before it starts. */
-void kv_report_head(FILE *out, const struct kv_options *o, const struct kv_conditions *cond,
+/** What the run is, before it starts. */
+void kv_report_head(const struct kv_options *o, const struct kv_conditions *cond,
 	const struct kv_result *r, uint32_t ranks);
 
-/** One rank's figures, or the total's. */
-void kv_report_block(FILE *out, const char *label, const struct kv_result *r, bool verify);
+/**
+ * The row of one rank (record "rank") or of all ("total").
+ *
+ * @param json
+ *   File that it is appended to; NULL: none.
+ * @param label
+ *   Printed above what it says; NULL: nothing is printed.
+ * @return
+ *   0 or -EIO.
+ */
+int kv_report(FILE *json, const struct kv_conditions *cond, const struct kv_options *o,
+	const char *record, const char *label, const struct kv_result *r);
 
-/** Stream the JSON line of one rank (scope "rank") or of all ("total"). @return 0 or -EIO. */
-int kv_report_json(FILE *out, const struct kv_conditions *cond, const struct kv_options *o,
-	const char *scope, const struct kv_result *r);
-
-/** The JSON line of one daemon of a rank (scope "daemon"). @return 0 or -EIO. */
-int kv_report_json_daemon(FILE *out, const struct kv_conditions *cond, const struct kv_result *r,
-	uint32_t daemon);
+/** The row of one daemon of a rank (record "daemon"). @return 0 or -EIO. */
+int kv_report_daemon(
+	FILE *json, const struct kv_conditions *cond, const struct kv_result *r, uint32_t daemon);
 
 /**
  * Write the latency distribution to @p path; where operations went several ways also one for each

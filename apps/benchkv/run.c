@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
-#include <time.h>
 
 #include <rte_launch.h>
 
 #include "app_fail.h"
+#include "app_stop.h"
 #include "crpc_clock.h"
+#include "live.h"
 #include "run.h"
 
 #define WATCH_NS    1000000
@@ -13,43 +14,12 @@
 #define SLICE_NS    100000000
 #define PROGRESS_NS 1000000000
 /* How long the calls that are open may take to end. */
-#define DRAIN_NS (KV_NET_LONGEST_NS + UINT64_C(1500000000))
+#define DRAIN_NS (KV_LONGEST_NS + UINT64_C(1500000000))
 /* How long the ranks may differ in coming to the end. */
 #define LINGER_NS (DRAIN_NS + UINT64_C(1500000000))
 /* When a launcher ends a run it kills soon after: results first. */
 #define LINGER_INTERRUPTED_NS 300000000
 #define LINGER_LOST_NS        500000000
-
-_Atomic int kv_run_signal;
-
-static void
-on_signal(int sig)
-{
-	crpc_store_relaxed(&kv_run_signal, sig);
-}
-
-void
-kv_run_catch_signals(void)
-{
-	struct sigaction sa = {.sa_handler = on_signal};
-
-	sigaction(SIGINT, &sa, NULL);
-	sigaction(SIGTERM, &sa, NULL);
-	sa.sa_handler = SIG_IGN;
-	sigaction(SIGPIPE, &sa, NULL);
-	/* Who started us may ignore it: then a writer's status would be lost. */
-	sa.sa_handler = SIG_DFL;
-	sigaction(SIGCHLD, &sa, NULL);
-}
-
-static uint64_t
-thread_cpu_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 static uint32_t
 seat_number(const struct kv_seat *s)
@@ -57,72 +27,96 @@ seat_number(const struct kv_seat *s)
 	return (uint32_t)(s - s->run->seat);
 }
 
+/* All that daemon number i of the seat, or its link where there is none, has counted. */
+static struct kv_window
+counted(const struct kv_seat *s, uint32_t i)
+{
+	const void *end = i < s->daemons ? s->port[i] : s->load.link;
+	struct crpc_kv_parts parts;
+	struct kv_window w = {0};
+
+	if (i < s->daemons) {
+		crpc_kv_daemon_stats(s->daemon[i], &w.stats);
+		w.net.waited = w.stats.waited;
+		crpc_kv_daemon_parts(s->daemon[i], &parts);
+		if (parts.copyrpc != NULL)
+			kv_net_count(parts.copyrpc, parts.device, &w.net);
+	}
+	if (end != NULL)
+		s->run->backend->counts(end, &w.net);
+	return w;
+}
+
+static void
+window_end(const struct kv_seat *s, uint32_t i, struct kv_window *w)
+{
+	struct kv_window begin = *w;
+
+	*w = counted(s, i);
+	kv_words_add(w, &begin, sizeof(begin), -1);
+}
+
 static void
 seat_measure(struct kv_seat *s, uint64_t now)
 {
-	uint32_t i;
-
-	for (i = 0; i < s->daemons; i++)
-		kv_daemon_measure(s->daemon[i]);
-	if (s->loop.n != 0)
-		kv_live_load_carry(seat_number(s), &s->loop, now);
-	kv_loop_measure(&s->loop, now);
-	if (s->loop.link != NULL)
-		s->loop.link->backend->measure(s->loop.link);
+	for (uint32_t i = 0; i < s->daemons; i++)
+		s->window[i] = counted(s, i);
+	s->link = counted(s, s->daemons);
+	if (s->load.n != 0)
+		kv_live_load(seat_number(s), &s->load, now, true);
+	s->away_begin = app_measure_away_ns();
+	if (s->run->opt->counters) {
+		s->perf_rc = app_perf_open(&s->perf);
+		if (s->perf_rc == 0)
+			app_perf_read(&s->perf, s->counter_begin);
+	}
+	/* These are system calls: the window begins behind them. */
+	now = s->turn_at = crpc_clock_ns();
+	app_load_measure(&s->load, now);
 	s->measure_from = now;
-	s->cpu_begin = thread_cpu_ns();
-	s->phase = KV_MEASURE;
-	if (!s->run->opt->counters)
-		return;
-	s->perf_rc = app_perf_open(&s->perf);
-	if (s->perf_rc == 0)
-		app_perf_read(&s->perf, s->counter_begin);
+	s->phase = APP_LOAD_MEASURE;
 }
 
 static void
 seat_counters(struct kv_seat *s)
 {
-	uint32_t i;
-
 	if (!s->run->opt->counters || s->perf_rc != 0)
 		return;
 	app_perf_read(&s->perf, s->counter);
 	app_perf_close(&s->perf);
-	for (i = 0; i < APP_COUNTERS; i++)
+	for (uint32_t i = 0; i < APP_COUNTERS; i++)
 		s->counter[i] -= s->counter_begin[i];
 }
 
 static void
 seat_freeze(struct kv_seat *s, uint64_t now)
 {
-	uint32_t i;
-
-	if (s->phase == KV_WARMUP)
+	if (s->phase == APP_LOAD_WARMUP)
 		seat_measure(s, now);
-	for (i = 0; i < s->daemons; i++)
-		kv_daemon_freeze(s->daemon[i]);
-	kv_loop_freeze(&s->loop, now);
+	for (uint32_t i = 0; i < s->daemons; i++)
+		window_end(s, i, &s->window[i]);
+	window_end(s, s->daemons, &s->link);
+	app_load_freeze(&s->load, now);
 	seat_counters(s);
-	for (i = 0; i < APP_PAUSES; i++)
+	for (uint32_t i = 0; i < APP_PAUSES; i++)
 		s->pause_over[i] *= 1e3 / (double)(now - s->measure_from + 1);
-	s->away_pct = 100.0 -
-		100.0 * (double)(thread_cpu_ns() - s->cpu_begin) /
-			(double)(now - s->measure_from + 1);
+	s->away_pct = 100.0 * (double)(app_measure_away_ns() - s->away_begin) /
+		(double)(now - s->measure_from + 1);
 	crpc_store_release(&s->frozen, 1); /* R2 */
 }
 
 /* The run's phase may have gone on by more than one. */
 static void
-seat_enter(struct kv_seat *s, enum kv_phase phase, uint64_t now)
+seat_enter(struct kv_seat *s, enum app_load_phase phase, uint64_t now)
 {
-	if (phase == KV_MEASURE) {
+	if (phase == APP_LOAD_MEASURE) {
 		seat_measure(s, now);
 		return;
 	}
-	if (s->phase < KV_COOLDOWN)
+	if (s->phase < APP_LOAD_COOLDOWN)
 		seat_freeze(s, now);
-	if (phase == KV_STOPPED)
-		kv_loop_stop(&s->loop, now);
+	if (phase == APP_LOAD_STOPPED)
+		app_load_stop(&s->load, now);
 	s->phase = phase;
 }
 
@@ -133,27 +127,27 @@ seat_follow(struct kv_seat *s, uint64_t now)
 	int phase = crpc_load_acquire(&s->run->phase); /* A1 pairs with R1 */
 
 	if (crpc_unlikely((int)s->phase != phase))
-		seat_enter(s, (enum kv_phase)phase, now);
-	return s->phase == KV_STOPPED &&
-		(kv_loop_open(&s->loop) == 0 || crpc_load_relaxed(&s->run->quit) != 0);
+		seat_enter(s, (enum app_load_phase)phase, now);
+	return s->phase == APP_LOAD_STOPPED &&
+		(app_load_open(&s->load) == 0 || crpc_load_relaxed(&s->run->quit) != 0);
 }
 
 /* One turn of all that sits here. */
 static inline uint32_t
 seat_turn(struct kv_seat *s, uint64_t now)
 {
-	uint32_t i, work = 0;
+	uint32_t work = 0;
 
-	for (i = 0; i < s->daemons; i++) {
+	for (uint32_t i = 0; i < s->daemons; i++) {
 		if (i != 0)
 			now = crpc_clock_ns();
-		work += kv_daemon_turn(s->daemon[i], now);
+		work += crpc_kv_daemon_turn(s->daemon[i], now);
 	}
-	if (s->loop.n == 0)
+	if (s->load.n == 0)
 		return work;
 	if (s->daemons != 0)
 		now = crpc_clock_ns();
-	return work + kv_loop_turn(&s->loop, now);
+	return work + app_load_turn(&s->load, now);
 }
 
 /* Kinds of slices. Insight: 0 with it, 1 without. Flush: these. */
@@ -180,16 +174,15 @@ static void
 seat_kind(struct kv_seat *s)
 {
 	int kind = crpc_load_relaxed(&s->run->kind);
-	uint32_t i;
 
 	if (crpc_likely(kind == s->kind))
 		return;
 	s->kind = kind;
-	for (i = 0; i < s->daemons; i++) {
+	for (uint32_t i = 0; i < s->daemons; i++) {
 		if (s->run->opt->flush == KV_FLUSH_COMPARE)
-			kv_daemon_flush(s->daemon[i], flush_kinds[kind]);
+			crpc_kv_daemon_flush(s->daemon[i], flush_kinds[kind]);
 		else
-			kv_daemon_insight(s->daemon[i], kind != KIND_BLIND);
+			crpc_kv_daemon_insight(s->daemon[i], kind != KIND_BLIND);
 	}
 }
 
@@ -204,35 +197,58 @@ seat_blind(const struct kv_seat *s)
 static inline void
 seat_pause(struct kv_seat *s, uint64_t now)
 {
-	if (crpc_unlikely(now - s->turn_at > PAUSE_NS) && s->phase == KV_MEASURE)
+	if (crpc_unlikely(now - s->turn_at > PAUSE_NS) && s->phase == APP_LOAD_MEASURE)
 		app_env_pause(s->pause_over, now - s->turn_at);
 	s->turn_at = now;
 }
 
 static void
+report_deaths(struct kv_seat *s, uint32_t i, uint64_t deaths)
+{
+	app_note("rank %u: %llu clients of daemon %u died with their process; their places are "
+		 "free again",
+		s->run->boot->rank, (unsigned long long)(deaths - s->deaths[i]),
+		(uint32_t)(s->daemon - s->run->seat[0].daemon) + i);
+	s->deaths[i] = deaths;
+}
+
+/* By a link that reaches all ranks: the run was interrupted here. */
+static void
+seat_send_stop(struct kv_seat *s, uint64_t now)
+{
+	uint8_t msg[sizeof(struct kv_req_hdr)];
+	uint32_t len = kv_req_write(msg, CRPC_KV_STOP, 0, 0);
+
+	s->stop_sent = true;
+	for (uint32_t i = 0; i < s->load.conf->owners; i++)
+		s->load.ops->call(
+			s->load.link, now, i, msg, len, sizeof(struct kv_resp_hdr), KV_COOKIE_NONE);
+}
+
+static void
 seat_watch(struct kv_seat *s, uint64_t now)
 {
-	bool ask = crpc_load_relaxed(&s->run->leaving) == 0;
+	struct crpc_kv_stats stats;
 	uint64_t requests = 0;
-	uint32_t i, k;
 
-	for (i = 0; i < s->daemons; i++) {
-		kv_daemon_watch(s->daemon[i], now, ask);
-		for (k = 0; k < KV_PATHS; k++)
-			requests += s->daemon[i]->stats.path[k];
+	for (uint32_t i = 0; i < s->daemons; i++) {
+		crpc_kv_daemon_watch(s->daemon[i], now);
+		crpc_kv_daemon_stats(s->daemon[i], &stats);
+		for (uint32_t k = 0; k < CRPC_KV_PATHS; k++)
+			requests += stats.path[k];
+		if (crpc_unlikely(stats.deaths != s->deaths[i]))
+			report_deaths(s, i, stats.deaths);
 	}
 	crpc_store_relaxed(&s->requests_pub, requests);
 	seat_kind(s);
-	if (s->loop.n != 0 && !seat_blind(s))
-		kv_live_load(seat_number(s), &s->loop, now);
-	if (s->loop.link == NULL)
+	if (s->load.n != 0 && !seat_blind(s))
+		kv_live_load(seat_number(s), &s->load, now, false);
+	if (s->load.link == NULL)
 		return;
-	if (ask)
-		s->loop.link->backend->watch(s->loop.link, now);
-	if (crpc_load_relaxed(&s->run->send_stop) != 0 && !s->stop_sent) {
-		s->stop_sent = true;
-		kv_loop_send_stop(&s->loop, now);
-	}
+	if (crpc_load_relaxed(&s->run->leaving) == 0)
+		s->run->backend->front.watch(s->load.link, now);
+	if (crpc_load_relaxed(&s->run->send_stop) != 0 && !s->stop_sent && !s->load.ops->passes)
+		seat_send_stop(s, now);
 }
 
 /* A lcore other than the main one. Daemons go on until the run ends: others may need their keys. */
@@ -261,6 +277,25 @@ seat_main(void *arg)
 	return 0;
 }
 
+/* What the daemons, the links or we have found, once. */
+static void
+report_lost(struct kv_run *run)
+{
+	const char *why;
+
+	for (uint32_t i = 0; i < run->boot->size && run->lost != crpc_kv_server_lost(run->service);
+		i++) {
+		why = crpc_kv_server_peer_why(run->service, i);
+		if (run->reported[i] || why == NULL)
+			continue;
+		run->reported[i] = true;
+		run->lost++;
+		app_note("rank %u: lost rank %u (%s); operations on its keys fail from now on, all "
+			 "others go on",
+			run->boot->rank, i, why);
+	}
+}
+
 /*
  * Other ranks that have died. Not once ranks may leave without harm: the first lost one, or a
  * signal, makes them leave when they like.
@@ -268,15 +303,13 @@ seat_main(void *arg)
 static void
 watch_ranks(struct kv_run *run, uint64_t now)
 {
-	uint32_t i;
-
 	app_boot_look(run->boot, now);
-	if (run->interrupted ||
-		(crpc_load_relaxed(&run->leaving) != 0 && run->lost_at_end != 0))
-		return;
-	for (i = 0; i < run->boot->size; i++)
+	for (uint32_t i = 0; i < run->boot->size && !run->interrupted &&
+		(crpc_load_relaxed(&run->leaving) == 0 || run->lost_at_end == 0);
+		i++)
 		if (i != run->boot->rank && app_boot_gone(run->boot, i))
-			kv_fate_lose(run->fate, run->boot->rank, i, "its process has ended");
+			crpc_kv_server_lose(run->service, i, "its process has ended");
+	report_lost(run);
 }
 
 /* What the clients of this rank got answered; without any, what others' clients asked. */
@@ -284,11 +317,10 @@ static uint64_t
 served(const struct kv_run *run)
 {
 	uint64_t sum = 0;
-	uint32_t i;
 
-	for (i = 0; i < run->seats; i++)
+	for (uint32_t i = 0; i < run->seats; i++)
 		sum += run->clients == 0 ? crpc_load_relaxed(&run->seat[i].requests_pub)
-					 : crpc_load_relaxed(&run->seat[i].loop.served_pub);
+					 : crpc_load_relaxed(&run->seat[i].load.served_pub);
 	return sum;
 }
 
@@ -306,7 +338,7 @@ begin_measure(struct kv_run *run, uint64_t now)
 		run->slice_at = (now / SLICE_NS + 1) * SLICE_NS;
 		run->slice_whole = false;
 	}
-	crpc_store_release(&run->phase, KV_MEASURE); /* R1 */
+	crpc_store_release(&run->phase, APP_LOAD_MEASURE); /* R1 */
 }
 
 static void
@@ -314,7 +346,7 @@ end_measure(struct kv_run *run, uint64_t now)
 {
 	run->window_to = now;
 	run->cool_until = now + (uint64_t)(run->opt->cooldown * 1e9);
-	crpc_store_release(&run->phase, KV_COOLDOWN); /* R1 */
+	crpc_store_release(&run->phase, APP_LOAD_COOLDOWN); /* R1 */
 }
 
 static void
@@ -360,16 +392,13 @@ progress(struct kv_run *run, uint64_t now)
 static bool
 must_stop(struct kv_run *run, uint64_t now)
 {
-	struct kv_net *net = run->seat[0].daemon[0]->net;
-	int sig = crpc_load_relaxed(&kv_run_signal);
+	int sig = app_stopped();
 
-	if (sig == 0 && crpc_load_relaxed(&run->fate->stop) == 0)
+	if (sig == 0 && !crpc_kv_server_stopped(run->service))
 		return false;
 	if (!run->interrupted && sig != 0) {
-		if (net != NULL)
-			kv_net_send_stop(net, now);
-		else
-			crpc_store_relaxed(&run->send_stop, 1);
+		crpc_kv_server_stop(run->service);
+		crpc_store_relaxed(&run->send_stop, 1);
 	}
 	run->interrupted = true;
 	return true;
@@ -378,9 +407,7 @@ must_stop(struct kv_run *run, uint64_t now)
 static bool
 all_drained(const struct kv_run *run)
 {
-	uint32_t i;
-
-	for (i = 0; i < run->seats; i++)
+	for (uint32_t i = 0; i < run->seats; i++)
 		if (crpc_load_acquire(&run->seat[i].frozen) == 0 || /* A2 pairs with R2 */
 			crpc_load_acquire(&run->seat[i].drained) == 0) /* A3 pairs with R3 */
 			return false;
@@ -421,7 +448,7 @@ step_cool(struct kv_run *run, uint64_t now)
 	if (!must_stop(run, now) && now < run->cool_until)
 		return STEP_COOL;
 	run->deadline = now + DRAIN_NS;
-	crpc_store_release(&run->phase, KV_STOPPED); /* R1 */
+	crpc_store_release(&run->phase, APP_LOAD_STOPPED); /* R1 */
 	return STEP_DRAIN;
 }
 
@@ -431,10 +458,11 @@ step_drain(struct kv_run *run, uint64_t now)
 	if (!all_drained(run) && now < run->deadline)
 		return STEP_DRAIN;
 	crpc_store_relaxed(&run->quit, 1);
-	run->lost_at_end = crpc_load_acquire(&run->fate->lost);
+	run->lost_at_end = crpc_kv_server_lost(run->service);
 	if (run->boot->size == 1)
 		return STEP_END;
 	crpc_store_relaxed(&run->leaving, 1);
+	crpc_kv_server_leave(run->service);
 	run->deadline = now +
 		(run->lost_at_end != 0             ? LINGER_LOST_NS
 				: run->interrupted ? LINGER_INTERRUPTED_NS
@@ -450,7 +478,7 @@ step_linger(struct kv_run *run, uint64_t now)
 	if (run->lost_at_end == 0 && app_boot_fence_done(run->boot) != -EAGAIN)
 		return STEP_END;
 	if (run->lost_at_end == 0) { /* It will never come. */
-		run->lost_at_end = crpc_load_acquire(&run->fate->lost);
+		run->lost_at_end = crpc_kv_server_lost(run->service);
 		if (run->lost_at_end != 0)
 			return STEP_END;
 	}
@@ -519,20 +547,19 @@ seat_wait(struct kv_seat *s)
 int
 kv_run_loop(struct kv_run *run)
 {
-	uint32_t i;
-
 	run->slices_max = (uint64_t)(run->opt->seconds * 1e9 / SLICE_NS) + 1;
 	run->slice = calloc(run->slices_max, sizeof(*run->slice));
 	run->slice_kind = calloc(run->slices_max, 1);
 	if (run->slice == NULL || run->slice_kind == NULL)
 		return -ENOMEM;
 	crpc_store_relaxed(&run->kind, run->opt->insight == KV_INSIGHT_OFF ? KIND_BLIND : 0);
-	for (i = 1; i < run->seats; i++)
+	for (uint32_t i = 1; i < run->seats; i++)
 		rte_eal_remote_launch(seat_main, &run->seat[i], run->seat[i].lcore);
 	loop(run);
-	for (i = 1; i < run->seats; i++)
+	for (uint32_t i = 1; i < run->seats; i++)
 		seat_wait(&run->seat[i]);
-	for (i = 0; i < run->seats; i++)
-		kv_loop_audit(&run->seat[i].loop);
+	report_lost(run);
+	for (uint32_t i = 0; i < run->seats; i++)
+		app_load_audit(&run->seat[i].load);
 	return 0;
 }

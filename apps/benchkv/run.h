@@ -19,28 +19,36 @@
  * seat, which has daemon 0, also decides where in the run the rank is; the others follow its word.
  */
 
-#include <signal.h>
-
 #include "app_boot.h"
 #include "app_perf.h"
 #include "crpc_idle.h"
-#include "daemon.h"
+#include "backend.h"
 #include "options.h"
 #include "place.h"
+
+/** What a daemon, or a link, counted in the measured window; before its end: until its begin. */
+struct kv_window {
+	struct crpc_kv_stats stats;
+	struct kv_net_counts net;
+};
 
 /** What one lcore runs. */
 struct kv_seat {
 	struct kv_run *run;
-	struct kv_daemon **daemon; /**< Array of daemons. */
+	struct crpc_kv_daemon **daemon;  /**< Array of daemons. */
+	void **port;                     /**< Of each; NULL: it has ipc. */
+	struct kv_window *window;        /**< Of each. */
+	uint64_t deaths[CRPC_KV_DAEMONS_MAX]; /**< Of its clients' processes, that were reported. */
 	uint32_t daemons;
-	struct kv_loop loop; /**< Its clients; loop.n may be 0. */
+	struct app_load load;  /**< Its clients; loop.n may be 0. */
+	struct kv_window link; /**< Of their link. */
 	struct crpc_idle idle;
-	enum kv_phase phase;
+	enum app_load_phase phase;
 	bool stop_sent;
 	int kind; /**< Of the slice, as its daemons were notified. */
 	unsigned int lcore;
-	uint64_t measure_from, cpu_begin; /**< Begin of the window; CPU time of the thread then. */
-	double away_pct;      /**< Part of the window in which the thread did not run. */
+	uint64_t measure_from, away_begin; /**< Begin of the window; app_measure_away_ns() then. */
+	double away_pct;      /**< Part of the window in which the thread waited for its core. */
 	struct app_perf perf; /**< With --counters. */
 	uint64_t turn_at;     /**< When this turn began. */
 	double pause_over[APP_PAUSES]; /**< app_env_pause() in the window; then parts of it. */
@@ -56,19 +64,22 @@ struct kv_seat {
 struct kv_run {
 	const struct kv_options *opt;
 	struct app_boot *boot;
-	struct kv_fate *fate;
+	const struct kv_backend *backend;
+	struct crpc_kv_server *service;
 	struct kv_seat *seat; /**< Array of seats; seat[0] is the main lcore's. */
 	uint32_t seats;
 	uint32_t clients; /**< In all seats. */
-	_Atomic int phase;   /**< enum kv_phase for the seats. */
+	_Atomic int phase;   /**< enum app_load_phase for the seats. */
 	_Atomic int quit;    /**< Client loops end although calls are open. */
-	_Atomic int send_stop; /**< Links notify every daemon that the run was interrupted. */
 	_Atomic int leaving; /**< Peers may leave without harm: they are not asked any more. */
+	_Atomic int send_stop; /**< Links notify every daemon that the run was interrupted. */
 	_Atomic int end;     /**< Daemons end too. */
 
 	uint64_t measure_at, stop_at, cool_until, deadline; /**< ns. */
 	uint64_t window_from, window_to;
 	bool interrupted;
+	uint32_t lost;                   /**< Ranks whose loss was reported. */
+	uint8_t reported[APP_RANKS_MAX]; /**< Which. */
 	uint32_t lost_at_end; /**< Peers lost before the window's end was reached by all. */
 	double *slice;
 	uint8_t *slice_kind; /**< Of each slice, where kinds are compared (run.c). */
@@ -79,20 +90,14 @@ struct kv_run {
 	uint64_t progress_at, progress_ops;
 };
 
-/** Set by the signal handler. */
-extern _Atomic int kv_run_signal;
-
 /** Slices of several kinds take turns, to be compared. */
 bool kv_run_compares(const struct kv_options *opt);
-
-/** Catch SIGINT and SIGTERM: a clean stop. */
-void kv_run_catch_signals(void);
 
 /**
  * Run from warm-up to end; returns when all ranks are done, or are not to be waited for.
  *
  * @param run
- *   Set: opt, boot, fate, seats, idle policies.
+ *   Set: opt, boot, service, seats, idle policies.
  * @return
  *   0, or -ENOMEM.
  */

@@ -9,7 +9,7 @@
  * The first axis is the curve's; the others make a curve each. Any option that takes a value can be
  * an axis: a point is the command line with the axes' options behind it, parsed again.
  *
- * The plan goes through the first axis upwards, then downwards, as often as --passes says, and at
+ * The plan goes through the first axis upwards, then downwards, as often as --repeat says, and at
  * each stop through all curves. So curves are interleaved, slow changes of the machine reach all of
  * them alike, and a curve that depends on the direction (two stable states) shows.
  *
@@ -37,10 +37,8 @@ struct kv_axis {
 
 /** What is kept of a run. */
 struct kv_sweep_run {
-	double ops, p50, p99, remote_p50, remote_p99; /**< Per second; us. */
-	double offered;
-	uint64_t faults;
-	bool done, noisy;
+	double ops, p99; /**< Per second; us. */
+	bool done;
 };
 
 /** A plan, and what came of it. */
@@ -50,7 +48,7 @@ struct kv_sweep {
 	uint32_t passes;
 	uint32_t points; /**< Of a pass. */
 	uint32_t runs;   /**< Of all passes. */
-	struct kv_sweep_run *run;
+	struct kv_sweep_run *run; /**< The passes of a point stand together. */
 	char *text; /**< What the axes point into. */
 };
 
@@ -59,6 +57,7 @@ struct kv_sweep_point {
 	const struct kv_sweep *sweep;
 	uint32_t pass;
 	bool rising;
+	uint32_t number;          /**< The same in all passes. */
 	uint32_t at[KV_AXES_MAX]; /**< Which value of each axis. */
 };
 
@@ -86,14 +85,10 @@ void kv_sweep_point(const struct kv_sweep *s, uint32_t run, struct kv_sweep_poin
 int kv_sweep_options(const struct kv_sweep_point *p, int argc, char *const *argv,
 	struct kv_options *o);
 
-/** "clients 4, backend ucx". */
-void kv_sweep_label(const struct kv_sweep_point *p, char *buf, size_t len);
-
 /** Keep what a run measured, and print one line. */
-void kv_sweep_note(struct kv_sweep *s, uint32_t run, const struct kv_result *total, bool noisy,
-	FILE *out);
+void kv_sweep_note(struct kv_sweep *s, uint32_t run, const struct kv_result *total, bool noisy);
 
 /** Print the curves: medians over the passes, and how far rising and falling are apart. */
-void kv_sweep_table(const struct kv_sweep *s, FILE *out);
+void kv_sweep_table(const struct kv_sweep *s);
 
 #endif

@@ -87,11 +87,9 @@ patience_of(uint32_t rank, uint32_t timeout_ms)
 static bool
 any_gone(const struct app_boot *boot, uint32_t rank)
 {
-	uint32_t i;
-
 	if (rank != UINT32_MAX)
 		return app_boot_gone(boot, rank);
-	for (i = 0; i < boot->size; i++)
+	for (uint32_t i = 0; i < boot->size; i++)
 		if (app_boot_gone(boot, i))
 			return true;
 	return false;
@@ -101,9 +99,7 @@ any_gone(const struct app_boot *boot, uint32_t rank)
 static void
 choose_speaker(const struct app_boot *boot)
 {
-	uint32_t i;
-
-	for (i = 0; i < boot->rank; i++)
+	for (uint32_t i = 0; i < boot->rank; i++)
 		if (!app_boot_gone(boot, i))
 			return;
 	app_fail_speak();
@@ -166,9 +162,8 @@ refuse_launcher_without_pmix(void)
 	static const char *const sizes[] = {
 		"OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "PMI_SIZE", "MPI_LOCALNRANKS"};
 	const char *v;
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(sizes); i++) {
+	for (size_t i = 0; i < CRPC_DIM(sizes); i++) {
 		v = getenv(sizes[i]);
 		if (v != NULL && atoi(v) > 1)
 			return app_fail(
@@ -229,11 +224,10 @@ table_read(struct boot_wait *w, const pmix_data_array_t *a)
 {
 	const pmix_info_t *info = a->array;
 	const pmix_proc_info_t *p;
-	size_t i;
 
 	if (a->type != PMIX_INFO && a->type != PMIX_PROC_INFO)
 		return;
-	for (i = 0; i < a->size; i++) {
+	for (size_t i = 0; i < a->size; i++) {
 		p = a->type == PMIX_PROC_INFO ? (const pmix_proc_info_t *)a->array + i
 			: info[i].value.type == PMIX_PROC_INFO ? info[i].value.data.pinfo
 							       : NULL;
@@ -247,10 +241,9 @@ table_answer(pmix_status_t status, pmix_info_t *info, size_t n, void *arg,
 	pmix_release_cbfunc_t release, void *release_arg)
 {
 	struct boot_wait *w = arg;
-	size_t i;
 
 	(void)crpc_load_acquire(&w->refs); /* A3 pairs with R3 */
-	for (i = 0; status == PMIX_SUCCESS && i < n; i++)
+	for (size_t i = 0; status == PMIX_SUCCESS && i < n; i++)
 		if (info[i].value.type == PMIX_DATA_ARRAY)
 			table_read(w, info[i].value.data.darray);
 	if (release != NULL)
@@ -291,13 +284,13 @@ rank_ended(uint32_t rank)
 
 /* A rank that died before it published its card cannot be watched: the launcher is asked. */
 static int
-card_get(struct app_boot *boot, uint32_t rank, void **buf, size_t *len)
+card_get(struct app_boot *boot, uint32_t rank, struct app_watch_card *card)
 {
 	uint64_t end = crpc_clock_ns() + BOOT_TIMEOUT_MS * UINT64_C(1000000);
 	int rc;
 
 	do {
-		rc = app_boot_get(boot, rank, "boot.watch", buf, len, LOOK_MS);
+		rc = app_boot_take(boot, rank, "boot.watch", card, sizeof(*card), LOOK_MS);
 		if (rc == -ETIMEDOUT && rank_ended(rank))
 			rc = -EHOSTDOWN;
 	} while (rc == -ETIMEDOUT && crpc_clock_ns() < end);
@@ -310,16 +303,8 @@ static int
 watch_one(struct app_boot *boot, uint32_t rank)
 {
 	struct app_watch_card card;
-	void *buf;
-	size_t len;
-	int rc = card_get(boot, rank, &buf, &len);
+	int rc = card_get(boot, rank, &card);
 
-	if (rc != 0)
-		return rc;
-	rc = len == sizeof(card) ? 0 : -EIO;
-	if (rc == 0)
-		memcpy(&card, buf, sizeof(card));
-	free(buf);
 	if (rc != 0)
 		return rc;
 	switch (app_watch_add(boot->watch, rank, &card)) {
@@ -339,7 +324,6 @@ int
 app_boot_watch(struct app_boot *boot)
 {
 	struct app_watch_card card;
-	uint32_t i;
 	int rc;
 
 	boot->watched = true;
@@ -350,7 +334,7 @@ app_boot_watch(struct app_boot *boot)
 		return -ENOMEM;
 	app_watch_card(boot->watch, &card);
 	rc = app_boot_put(boot, "boot.watch", &card, sizeof(card));
-	for (i = 0; i < boot->size && rc == 0; i++)
+	for (uint32_t i = 0; i < boot->size && rc == 0; i++)
 		if (i != boot->rank)
 			rc = watch_one(boot, i);
 	/*
@@ -553,6 +537,22 @@ app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, 
 }
 
 int
+app_boot_take(struct app_boot *boot, uint32_t rank, const char *key, void *buf, size_t len,
+	uint32_t timeout_ms)
+{
+	void *blob;
+	size_t found;
+	int rc = app_boot_get(boot, rank, key, &blob, &found, timeout_ms);
+
+	if (rc != 0)
+		return rc;
+	if (found == len)
+		memcpy(buf, blob, len);
+	free(blob);
+	return found == len ? 0 : -EPROTO;
+}
+
+int
 app_boot_fence_start(struct app_boot *boot)
 {
 	struct boot_wait *w;
@@ -618,22 +618,6 @@ struct boot_verdict {
 	char text[1020];
 };
 
-static int
-agree_one(struct app_boot *boot, uint32_t rank, const char *step, struct boot_verdict *v)
-{
-	void *buf;
-	size_t len;
-	int rc;
-
-	rc = app_boot_get(boot, rank, step, &buf, &len, BOOT_TIMEOUT_MS);
-	if (rc != 0)
-		return rc;
-	if (len == sizeof(*v))
-		memcpy(v, buf, len);
-	free(buf);
-	return len == sizeof(*v) ? 0 : -EIO;
-}
-
 /* A rank has died: the first one that lives says so. */
 static int
 agree_lost(const struct app_boot *boot, const char *step)
@@ -667,7 +651,6 @@ int
 app_boot_agree(struct app_boot *boot, const char *step, int rc)
 {
 	struct boot_verdict mine = {.rc = rc}, theirs;
-	uint32_t rank;
 	int err;
 
 	app_fail_hold(false);
@@ -682,9 +665,11 @@ app_boot_agree(struct app_boot *boot, const char *step, int rc)
 			"the ranks did not all come to '%s' within %d s; one has died, or "
 			"its host is too busy: start again",
 			step, BOOT_TIMEOUT_MS / 1000);
-	for (rank = 0; rank < boot->size; rank++) {
+	for (uint32_t rank = 0; rank < boot->size; rank++) {
 		theirs = mine;
-		err = rank == boot->rank ? 0 : agree_one(boot, rank, step, &theirs);
+		err = rank == boot->rank
+			? 0
+			: app_boot_take(boot, rank, step, &theirs, sizeof(theirs), BOOT_TIMEOUT_MS);
 		if (err == -EHOSTDOWN)
 			return agree_lost(boot, step);
 		if (err != 0)

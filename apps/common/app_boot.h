@@ -99,6 +99,10 @@ int app_boot_put(struct app_boot *boot, const char *key, const void *buf, size_t
 int app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, size_t *len,
 	uint32_t timeout_ms);
 
+/** The same, copied to @p buf. @return also -EPROTO: the blob is not of @p len bytes. */
+int app_boot_take(struct app_boot *boot, uint32_t rank, const char *key, void *buf, size_t len,
+	uint32_t timeout_ms);
+
 /** Begin a fence over all ranks: 0 or -EIO. */
 int app_boot_fence_start(struct app_boot *boot);
 

@@ -23,6 +23,7 @@
 #include "app_opt.h"
 #include "app_room.h"
 #include "crpc_log.h"
+#include "crpc_mem_eal.h"
 
 #define EAL_ARGS_MAX 64
 /* What the EAL opens and maps before it reports that something failed. */
@@ -32,10 +33,8 @@
 void
 app_args_split(struct app_args *args, int argc, char **argv)
 {
-	int i;
-
 	*args = (struct app_args){.eal_argc = argc, .eal_argv = argv};
-	for (i = 1; i < argc; i++) {
+	for (int i = 1; i < argc; i++) {
 		if (strcmp(argv[i], "--") != 0)
 			continue;
 		args->eal_argc = i;
@@ -46,8 +45,7 @@ app_args_split(struct app_args *args, int argc, char **argv)
 }
 
 bool
-app_args_answer(const char *name, int argc, char **argv,
-	void (*help)(int argc, char *const *argv))
+app_args_answer(const char *name, int argc, char **argv, void (*help)(int argc, char *const *argv))
 {
 	static char log[] = "--log-level=lib.eal:4", eal_help[] = "--help";
 	char *eal[] = {argv[0], log, eal_help, NULL};
@@ -70,11 +68,10 @@ eal_has(const struct app_args *args, const char *const *names)
 {
 	const char *arg;
 	size_t len;
-	int i, k;
 
-	for (i = 1; i < args->eal_argc; i++) {
+	for (int i = 1; i < args->eal_argc; i++) {
 		arg = args->eal_argv[i];
-		for (k = 0; names[k] != NULL; k++) {
+		for (int k = 0; names[k] != NULL; k++) {
 			len = strlen(names[k]);
 			if (strncmp(arg, names[k], len) != 0)
 				continue;
@@ -172,9 +169,8 @@ pages_wanted(const struct app_args *args)
 	uint64_t page = crpc_max(meminfo("Hugepagesize:"), 1), kib = 256 << 10;
 	uint64_t used = meminfo("HugePages_Total:") - meminfo("HugePages_Free:");
 	const char *arg;
-	int i;
 
-	for (i = 1; i < args->eal_argc; i++) {
+	for (int i = 1; i < args->eal_argc; i++) {
 		arg = args->eal_argv[i];
 		if (strncmp(arg, "-m", 2) != 0)
 			continue;
@@ -240,9 +236,9 @@ static void
 lcores_text(const cpu_set_t *set, char *buf, size_t len)
 {
 	size_t used = 0;
-	int cpu, id = 0;
+	int id = 0;
 
-	for (cpu = 0; cpu < CPU_SETSIZE && id < RTE_MAX_LCORE && used < len; cpu++)
+	for (int cpu = 0; cpu < CPU_SETSIZE && id < RTE_MAX_LCORE && used < len; cpu++)
 		if (CPU_ISSET(cpu, set))
 			used += (size_t)snprintf(
 				buf + used, len - used, "%s%d@%d", id == 0 ? "" : ",", id, cpu),
@@ -252,6 +248,7 @@ lcores_text(const cpu_set_t *set, char *buf, size_t len)
 /* The prefix of our own choice, "crpc.<pid>": it names a folder that the EAL makes and leaves. */
 #define RUNTIME_PREFIX "crpc."
 static char runtime_prefix[32];
+static bool started;
 
 /* Remove a runtime folder and the sockets in it. */
 static void
@@ -306,8 +303,8 @@ static bool
 is_served(const char *parent, const char *name)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int n = snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/%s/dpdk_telemetry.v2", parent,
-		name);
+	int n = snprintf(
+		addr.sun_path, sizeof(addr.sun_path), "%s/%s/dpdk_telemetry.v2", parent, name);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	bool served = fd < 0 || n >= (int)sizeof(addr.sun_path) ||
 		connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) == 0 ||
@@ -365,9 +362,8 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 	static const char *const logs[] = {"--log-level", NULL};
 	static const char *const memory[] = {"-m", "--socket-mem", NULL};
 	static const char *const no_huge[] = {"--no-huge", NULL};
-	int i;
 
-	for (i = 0; i < args->eal_argc; i++)
+	for (int i = 0; i < args->eal_argc; i++)
 		out->argv[out->argc++] = args->eal_argv[i];
 	if (!app_eal_has_lcores(args)) {
 		lcores_text(set, out->lcores, sizeof(out->lcores));
@@ -421,16 +417,21 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 		capture_end(&capture, text, sizeof(text));
 	if (rc < 0)
 		return eal_refused(args, text, eal_has(args, no_huge));
+	started = true;
 	remove_runtime_dirs(false);
 	crpc_log_set_sink(log_to_eal, CRPC_LOG_DEBUG);
+	crpc_mem_eal_start();
 	return 0;
 }
 
 void
 app_eal_stop(void)
 {
+	if (!started)
+		return;
 	/* The folder's name is gone with the EAL. The telemetry socket in it may be open still. */
 	remove_runtime_dirs(true);
+	crpc_mem_eal_stop();
 	rte_eal_cleanup();
 }
 
@@ -438,12 +439,11 @@ void
 app_eal_cores_default(int n, cpu_set_t *set)
 {
 	cpu_set_t mine;
-	int cpu;
 
 	CPU_ZERO(set);
 	if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
 		CPU_ZERO(&mine);
-	for (cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(set) < n; cpu++)
+	for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(set) < n; cpu++)
 		if (CPU_ISSET(cpu, &mine))
 			CPU_SET(cpu, set);
 }

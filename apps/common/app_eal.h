@@ -32,8 +32,8 @@ void app_args_split(struct app_args *args, int argc, char **argv);
  * As app_env_answer(), for a program with an EAL: its help ends with how to see the EAL's, which
  * `--eal-help` prints.
  */
-bool app_args_answer(const char *name, int argc, char **argv,
-	void (*help)(int argc, char *const *argv));
+bool app_args_answer(
+	const char *name, int argc, char **argv, void (*help)(int argc, char *const *argv));
 
 /** True if the user chose cores (-l, -c, --lcores, -s). */
 bool app_eal_has_lcores(const struct app_args *args);
@@ -50,7 +50,10 @@ bool app_eal_has_lcores(const struct app_args *args);
  */
 int app_eal_start(const struct app_args *args, const cpu_set_t *set);
 
-/** End the EAL and remove its runtime folder: before anything that may hang at a launcher's end. */
+/**
+ * End the EAL, if it was started, and remove its runtime folder: before anything that may hang at a
+ * launcher's end.
+ */
 void app_eal_stop(void);
 
 /** The first @p n cores that this process may use: for app_eal_start(). */

@@ -33,6 +33,9 @@ const char *app_env_commit(void);
 /** Copy the CPU's model name; "unknown" if the kernel does not say. */
 void app_env_cpu(char *buf, size_t len);
 
+/** Time, ns, by a clock that all processes of a host share, unlike crpc_clock_ns(). */
+uint64_t app_env_shared_ns(void);
+
 /** Largest resident size of this process so far, KiB; 0 if unknown. */
 uint64_t app_env_rss_kib(void);
 
@@ -41,18 +44,6 @@ void app_env_steal(struct app_steal *now);
 
 /** Stolen part of the time between two readings, per cent. */
 double app_env_steal_pct(const struct app_steal *begin, const struct app_steal *end);
-
-/**
- * Bounce a line between this core and another for about 3 ms.
- *
- * A helper thread is pinned to another online core for that time; call it while nothing else of
- * this run works.
- *
- * @return
- *   Best round trip seen, ns; 0 if the other core did not answer in time, because something else
- *   runs on it; below 0 if there is no other core.
- */
-double app_env_line_ns(void);
 
 /** Waits that app_env_pause() sorts by. */
 #define APP_PAUSES 12
@@ -79,12 +70,6 @@ void app_env_pause(double over[APP_PAUSES], uint64_t ns);
  *   us; 0 if not even the first one is.
  */
 double app_env_pause_floor(const double over[APP_PAUSES], double part);
-
-/**
- * "near", "far" or "mixed" from the ping-pongs before and after. Mixed also where one got no
- * answer: the machine was not quiet. A single core is near to itself.
- */
-const char *app_env_state(double before_ns, double after_ns);
 
 /**
  * Answer `-h`, `--help` and `--version`, wherever they stand. The first call of main(), so that

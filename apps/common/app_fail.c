@@ -51,11 +51,10 @@ static void
 say(const char *fmt, va_list ap)
 {
 	char text[sizeof(fail_text)], line[sizeof(fail_text) + 128];
-	char *p;
 	int n;
 
 	vsnprintf(text, sizeof(text), fmt, ap);
-	for (p = text; *p != '\0'; p++)
+	for (char *p = text; *p != '\0'; p++)
 		if (*p == '\n' || *p == '\r')
 			*p = ' ';
 	n = snprintf(line, sizeof(line), "%.64s: %s\n", fail_name, text);

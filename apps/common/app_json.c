@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "app_env.h"
 #include "app_fail.h"
 #include "app_json.h"
 
@@ -16,6 +15,8 @@ app_json_check(const char *option, const char *path)
 	char dir[4096];
 	char *slash;
 
+	if (path == NULL)
+		return 0;
 	if (stat(path, &st) == 0) {
 		errno = EISDIR;
 		if (!S_ISDIR(st.st_mode) && access(path, W_OK) == 0)
@@ -43,44 +44,6 @@ app_json_open(const char *option, const char *path)
 		app_fail("--%s: cannot append to '%s': %s; give a file in a folder you may write",
 			option, path, strerror(errno));
 	return f;
-}
-
-json_t *
-app_json_new(const struct app_json_base *base)
-{
-	json_t *obj = json_object();
-	char cpu[128];
-
-	app_env_cpu(cpu, sizeof(cpu));
-	json_object_set_new(obj, "app", json_string(base->app));
-	json_object_set_new(obj, "version", json_string(CRPC_VERSION));
-	json_object_set_new(obj, "commit", json_string(app_env_commit()));
-	json_object_set_new(obj, "cpu", json_string(cpu));
-	json_object_set_new(obj, "lcores", json_string(base->lcores));
-	json_object_set_new(obj, "state", json_string(base->state));
-	json_object_set_new(obj, "steal_pct", json_real(base->steal_pct));
-	json_object_set_new(obj, "noisy", json_boolean(base->noisy));
-	json_object_set_new(obj, "repeats", json_integer((json_int_t)base->repeats));
-	return obj;
-}
-
-void
-app_json_figure(
-	json_t *obj, const char *key, double median, double min, double max, const char *unit)
-{
-	json_t *fig = json_object();
-
-	json_object_set_new(fig, "median", json_real(median));
-	json_object_set_new(fig, "min", json_real(min));
-	json_object_set_new(fig, "max", json_real(max));
-	json_object_set_new(fig, "unit", json_string(unit));
-	json_object_set_new(obj, key, fig);
-}
-
-void
-app_json_ratio(json_t *obj, const char *key, double ratio)
-{
-	json_object_set_new(obj, key, ratio > 0 ? json_real(ratio) : json_null());
 }
 
 /*

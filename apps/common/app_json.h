@@ -13,21 +13,16 @@
 
 #include "crpc_util.h"
 
-/** What every result line carries. */
-struct app_json_base {
-	const char *app;
-	const char *lcores; /**< As text: "0" or "0,1". */
-	const char *state;  /**< app_env_state(). */
-	double steal_pct;
-	bool noisy; /**< No verdict: the machine was not quiet. */
-	uint64_t repeats;
-};
+/** Version of the keys and their meaning: doc/protocol/results.md. */
+#define APP_JSON_SCHEMA 1
 
 /**
  * Find out at the start of a run whether a result can be written at its end. Makes no file.
  *
  * @param option
  *   Name of the option that gave the path.
+ * @param path
+ *   NULL: none is wanted.
  * @return
  *   0, or APP_EXIT_USAGE after one line on stderr.
  */
@@ -40,16 +35,6 @@ int app_json_check(const char *option, const char *path);
  *   The file, or NULL after one line on stderr.
  */
 FILE *app_json_open(const char *option, const char *path);
-
-/** A new object with the shared keys: app, version, commit, cpu, lcores, state, ... */
-json_t *app_json_new(const struct app_json_base *base);
-
-/** Add key: {median, min, max, unit}. */
-void app_json_figure(
-	json_t *obj, const char *key, double median, double min, double max, const char *unit);
-
-/** Add key: a ratio, or null where it is 0, because one of its two figures is missing. */
-void app_json_ratio(json_t *obj, const char *key, double ratio);
 
 /**
  * Append the object as one line, and drop it. Lines of several processes do not mix.

@@ -10,13 +10,12 @@ static void
 zipf_weights(double *weight, uint32_t n, double skew)
 {
 	double sum = 0;
-	uint32_t i;
 
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		weight[i] = pow((double)i + 1, -skew);
 		sum += weight[i];
 	}
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		weight[i] *= (double)n / sum;
 }
 
@@ -24,10 +23,10 @@ zipf_weights(double *weight, uint32_t n, double skew)
 static void
 shuffle(double *weight, uint32_t n, uint64_t seed)
 {
-	uint32_t i, j;
+	uint32_t j;
 	double t;
 
-	for (i = n - 1; i > 0; i--) {
+	for (uint32_t i = n - 1; i > 0; i--) {
 		j = (uint32_t)(crpc_random(&seed) % ((uint64_t)i + 1));
 		t = weight[i];
 		weight[i] = weight[j];
@@ -39,9 +38,9 @@ shuffle(double *weight, uint32_t n, uint64_t seed)
 static void
 alias_fill(struct app_keys_col *col, double *weight, uint32_t *work, uint32_t n)
 {
-	uint32_t small = 0, large = n, s, l, i;
+	uint32_t small = 0, large = n, s, l;
 
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (weight[i] < 1.0)
 			work[small++] = i;
 		else

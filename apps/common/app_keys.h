@@ -80,13 +80,4 @@ app_keys_next_with(const struct app_keys *keys, uint64_t *rng, uint32_t *also)
 	return (uint32_t)r < keys->col[k].keep ? k : keys->col[k].alias;
 }
 
-/** Draw a key: 0..n-1. */
-static inline uint32_t
-app_keys_next(const struct app_keys *keys, uint64_t *rng)
-{
-	uint32_t also;
-
-	return app_keys_next_with(keys, rng, &also);
-}
-
 #endif

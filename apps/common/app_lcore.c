@@ -5,7 +5,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app_fail.h"
 #include "app_lcore.h"
+#include "app_opt.h"
+#include "app_stop.h"
 
 #define LCORE_TIMEOUT_MS 20000
 
@@ -32,26 +35,14 @@ cards_publish(struct app_boot *boot, const char *key, const cpu_set_t *set)
 static int
 card_get(struct app_boot *boot, uint32_t rank, const char *key, cpu_set_t *set)
 {
-	struct lcore_card *card;
-	char host[64] = "";
-	void *buf;
-	size_t len;
-	int rc;
+	struct lcore_card card;
+	char host[sizeof(card.host)] = "";
 
-	if (app_boot_get(boot, rank, key, &buf, &len, LCORE_TIMEOUT_MS) != 0)
+	if (app_boot_take(boot, rank, key, &card, sizeof(card), LCORE_TIMEOUT_MS) != 0)
 		return -EIO;
-	card = buf;
 	gethostname(host, sizeof(host) - 1);
-	if (len != sizeof(*card)) {
-		rc = -EIO;
-	} else if (strncmp(card->host, host, sizeof(host)) != 0) {
-		rc = 1;
-	} else {
-		*set = card->set;
-		rc = 0;
-	}
-	free(buf);
-	return rc;
+	*set = card.set;
+	return strncmp(card.host, host, sizeof(host)) != 0;
 }
 
 /* The part'th of `parts` equal runs of cores in the set, at most max of them. */
@@ -59,7 +50,6 @@ static void
 set_slice(const cpu_set_t *set, uint32_t part, uint32_t parts, uint32_t max, cpu_set_t *out)
 {
 	uint32_t count = (uint32_t)CPU_COUNT(set), first, last, seen = 0;
-	int cpu;
 
 	if (count >= parts) {
 		first = part * count / parts;
@@ -70,7 +60,7 @@ set_slice(const cpu_set_t *set, uint32_t part, uint32_t parts, uint32_t max, cpu
 	}
 	last = (uint32_t)crpc_min(last, (uint64_t)first + max);
 	CPU_ZERO(out);
-	for (cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
 		if (!CPU_ISSET(cpu, set))
 			continue;
 		if (seen >= first && seen < last)
@@ -82,18 +72,16 @@ set_slice(const cpu_set_t *set, uint32_t part, uint32_t parts, uint32_t max, cpu
 int
 app_lcore_choose(struct app_boot *boot, uint32_t max, cpu_set_t *set)
 {
-	uint32_t rank, before = 0, sharers = 1;
+	uint32_t before = 0, sharers = 1;
 	cpu_set_t mine, theirs;
 	int rc;
 
 	if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
 		return -EIO;
-	if (boot->size > 1) {
-		rc = cards_publish(boot, "crpc.affinity", &mine);
-		if (rc != 0)
-			return rc;
-	}
-	for (rank = 0; rank < boot->size; rank++) {
+	rc = cards_publish(boot, "crpc.affinity", &mine);
+	if (rc != 0)
+		return rc;
+	for (uint32_t rank = 0; rank < boot->size; rank++) {
 		if (rank == boot->rank)
 			continue;
 		rc = card_get(boot, rank, "crpc.affinity", &theirs);
@@ -112,14 +100,11 @@ int
 app_lcore_shared(struct app_boot *boot, const cpu_set_t *set, bool *shared)
 {
 	cpu_set_t theirs, both;
-	uint32_t rank;
 	int rc;
 
 	*shared = false;
-	if (boot->size == 1)
-		return 0;
 	rc = cards_publish(boot, "crpc.lcores", set);
-	for (rank = 0; rc >= 0 && rank < boot->size; rank++) {
+	for (uint32_t rank = 0; rc >= 0 && rank < boot->size; rank++) {
 		if (rank == boot->rank)
 			continue;
 		rc = card_get(boot, rank, "crpc.lcores", &theirs);
@@ -132,14 +117,53 @@ app_lcore_shared(struct app_boot *boot, const cpu_set_t *set, bool *shared)
 	return rc < 0 ? rc : 0;
 }
 
+int
+app_lcore_start(struct app_boot *boot, const struct app_args *args, uint32_t max, cpu_set_t *set,
+	bool *shared)
+{
+	int rc = app_boot_watch(boot);
+
+	if (rc == 0)
+		rc = app_lcore_choose(boot, max, set);
+	if (rc != 0)
+		return app_fail_once("the ranks did not all come to the start: %s; one has died, "
+				     "or its host is too busy: start again",
+			strerror(-rc));
+	if (!boot->watched && boot->rank == 0)
+		app_note("rank %u cannot be watched from here, for want of a TCP connection to "
+			 "its host: if it dies, that is found when it does not answer",
+			boot->unwatched);
+	app_fail_hold(true);
+	rc = app_eal_start(args, set);
+	app_stop_catch();
+	rc = app_boot_agree(boot, "eal", rc);
+	if (rc != 0)
+		return rc;
+	app_eal_lcores(max, set);
+	if (app_lcore_shared(boot, set, shared) != 0)
+		return app_fail_once("the ranks could not exchange their lcores; start again");
+	return 0;
+}
+
+enum crpc_idle_policy
+app_lcore_idle(unsigned int choice, bool crowded, const cpu_set_t *set, bool served)
+{
+	long online = sysconf(_SC_NPROCESSORS_ONLN);
+
+	if (choice == APP_IDLE_POLL)
+		return CRPC_IDLE_POLL;
+	return choice == APP_IDLE_YIELD || crowded || (served && CPU_COUNT(set) >= online)
+		? CRPC_IDLE_YIELD
+		: CRPC_IDLE_POLL;
+}
+
 void
 app_lcore_text(const cpu_set_t *set, char *buf, size_t len)
 {
 	size_t used = 0;
-	int cpu;
 
 	buf[0] = '\0';
-	for (cpu = 0; cpu < CPU_SETSIZE; cpu++)
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
 		if (CPU_ISSET(cpu, set) && used < len)
 			used += (size_t)snprintf(
 				buf + used, len - used, "%s%d", used == 0 ? "" : ",", cpu);

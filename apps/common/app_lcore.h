@@ -15,6 +15,8 @@
 #include <sched.h>
 
 #include "app_boot.h"
+#include "app_eal.h"
+#include "crpc_idle.h"
 
 /**
  * Choose the cores of this rank from the process's affinity.
@@ -43,6 +45,32 @@ int app_lcore_choose(struct app_boot *boot, uint32_t max, cpu_set_t *set);
  *   0, or -EIO.
  */
 int app_lcore_shared(struct app_boot *boot, const cpu_set_t *set, bool *shared);
+
+/**
+ * Start the EAL on all ranks, each on cores of its own where there are enough, and catch signals.
+ *
+ * @param set
+ *   Filled: the cores of the EAL's lcores, at most @p max.
+ * @param shared
+ *   As of app_lcore_shared().
+ * @return
+ *   0, or an exit code after a line; the same on all ranks.
+ */
+int app_lcore_start(struct app_boot *boot, const struct app_args *args, uint32_t max,
+	cpu_set_t *set, bool *shared);
+
+/**
+ * When the loops of a rank yield.
+ *
+ * @param choice
+ *   enum app_idle, of --idle.
+ * @param crowded
+ *   Another rank, or another loop of ours, uses a core of the set.
+ * @param served
+ *   Clients of other processes need a core of this host, too.
+ */
+enum crpc_idle_policy app_lcore_idle(
+	unsigned int choice, bool crowded, const cpu_set_t *set, bool served);
 
 /** Write the set as "0,2,3". */
 void app_lcore_text(const cpu_set_t *set, char *buf, size_t len);

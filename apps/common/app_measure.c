@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include "app_measure.h"
 #include "crpc_clock.h"
@@ -51,11 +54,11 @@ app_median(double *v, uint32_t n)
 double
 app_court_ping(struct app_court *c)
 {
-	uint64_t i, now, then = 0, t0 = crpc_clock_ns();
+	uint64_t now, then = 0, t0 = crpc_clock_ns();
 	double batch[PING_BATCHES];
 	uint32_t n = 0;
 
-	for (i = 0; i < PING_ALL; i++) {
+	for (uint64_t i = 0; i < PING_ALL; i++) {
 		if (i == PING_WARM)
 			then = crpc_clock_ns();
 		crpc_store_release(&c->ball, 2 * i + 1); /* R40 */
@@ -74,9 +77,9 @@ app_court_ping(struct app_court *c)
 void
 app_court_pong(struct app_court *c)
 {
-	uint64_t i, t0 = crpc_clock_ns();
+	uint64_t t0 = crpc_clock_ns();
 
-	for (i = 0; i < PING_ALL; i++) {
+	for (uint64_t i = 0; i < PING_ALL; i++) {
 		while (crpc_load_acquire(&c->ball) != 2 * i + 1) /* A40 pairs with R40 */
 			if (late(t0))
 				return;
@@ -84,12 +87,44 @@ app_court_pong(struct app_court *c)
 	}
 }
 
+static void *
+pong(void *arg)
+{
+	app_court_pong(arg);
+	return NULL;
+}
+
+double
+app_measure_line_ns(void)
+{
+	int rc = EINVAL, mine = sched_getcpu(), cpus = (int)sysconf(_SC_NPROCESSORS_CONF);
+	static struct app_court court;
+	pthread_attr_t attr;
+	pthread_t thread;
+	cpu_set_t set;
+	double ns = 0;
+
+	crpc_clock_init();
+	app_court_reset(&court);
+	for (int cpu = 0; cpu < cpus && cpu < CPU_SETSIZE && rc != 0; cpu++) {
+		CPU_ZERO(&set);
+		CPU_SET(cpu, &set);
+		pthread_attr_init(&attr);
+		if (cpu != mine && pthread_attr_setaffinity_np(&attr, sizeof(set), &set) == 0)
+			rc = pthread_create(&thread, &attr, pong, &court);
+		pthread_attr_destroy(&attr);
+	}
+	if (rc == 0) {
+		ns = app_court_ping(&court);
+		pthread_join(thread, NULL);
+	}
+	return ns;
+}
+
 void
 app_lines_begin(struct app_lines *l, uint64_t ns)
 {
-	uint32_t i;
-
-	for (i = 0; i < APP_LINES_MAX; i++)
+	for (uint32_t i = 0; i < APP_LINES_MAX; i++)
 		crpc_store_relaxed(&l->line[i].generation, 0);
 	crpc_store_relaxed(&l->freed, 0);
 	crpc_store_release(&l->end_ns, crpc_clock_ns() + ns);
@@ -99,10 +134,8 @@ app_lines_begin(struct app_lines *l, uint64_t ns)
 static void
 lines_write(struct app_lines *l, uint64_t at, uint32_t mask)
 {
-	uint32_t i, w;
-
-	for (i = 0; i < LINE_STEP; i++, at++) {
-		for (w = 0; w < CRPC_DIM(l->line[0].word); w++)
+	for (uint32_t i = 0; i < LINE_STEP; i++, at++) {
+		for (uint32_t w = 0; w < CRPC_DIM(l->line[0].word); w++)
 			l->line[at & mask].word[w] = at;
 		crpc_store_release(&l->line[at & mask].generation, at + 1); /* R42 */
 	}
@@ -112,13 +145,13 @@ lines_write(struct app_lines *l, uint64_t at, uint32_t mask)
 static uint32_t
 lines_read(struct app_lines *l, uint64_t at, uint32_t mask, uint64_t *sum)
 {
-	uint32_t i, w;
+	uint32_t i;
 
 	for (i = 0; i < LINE_STEP; i++, at++) {
 		/* A42 pairs with R42 */
 		if (crpc_load_acquire(&l->line[at & mask].generation) != at + 1)
 			break;
-		for (w = 0; w < CRPC_DIM(l->line[0].word); w++)
+		for (uint32_t w = 0; w < CRPC_DIM(l->line[0].word); w++)
 			*sum += l->line[at & mask].word[w];
 	}
 	return i;
@@ -202,16 +235,16 @@ counts(const struct app_slice *slice, enum app_state state)
 enum app_state
 app_series_state(const struct app_series *s, uint32_t n, uint32_t count[APP_STATES])
 {
-	uint32_t least[APP_STATES] = {UINT32_MAX, UINT32_MAX, UINT32_MAX}, mine[APP_STATES], i, k;
+	uint32_t least[APP_STATES] = {UINT32_MAX, UINT32_MAX, UINT32_MAX}, mine[APP_STATES];
 
 	memset(count, 0, APP_STATES * sizeof(*count));
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (s[i].n == 0)
 			continue;
 		memset(mine, 0, sizeof(mine));
-		for (k = 0; k < s[i].n; k++)
+		for (uint32_t k = 0; k < s[i].n; k++)
 			mine[app_state_of(s[i].slice[k].line_ns[0], s[i].slice[k].line_ns[1])]++;
-		for (k = 0; k < APP_STATES; k++) {
+		for (uint32_t k = 0; k < APP_STATES; k++) {
 			count[k] += mine[k];
 			least[k] = (uint32_t)crpc_min(least[k], mine[k]);
 		}
@@ -221,26 +254,29 @@ app_series_state(const struct app_series *s, uint32_t n, uint32_t count[APP_STAT
 	return least[APP_STATE_NEAR] >= least[APP_STATE_FAR] ? APP_STATE_NEAR : APP_STATE_FAR;
 }
 
+struct app_figure
+app_figure_of(double *v, uint32_t n)
+{
+	double median = app_median(v, n);
+
+	return n == 0 ? (struct app_figure){0} : (struct app_figure){median, v[0], v[n - 1], n};
+}
+
 /* Median and spread of the slices' values, or of the ping-pongs around them. */
 static void
 figure_of(const struct app_series *s, enum app_state state, bool line, struct app_figure *figure)
 {
 	double *v = calloc((size_t)s->n + 1, sizeof(*v));
-	uint32_t i, n = 0;
+	uint32_t n = 0;
 
 	*figure = (struct app_figure){0};
 	if (v == NULL)
 		return;
-	for (i = 0; i < s->n; i++)
+	for (uint32_t i = 0; i < s->n; i++)
 		if (counts(&s->slice[i], state))
 			v[n++] = line ? (s->slice[i].line_ns[0] + s->slice[i].line_ns[1]) / 2
 				      : s->slice[i].value;
-	if (n > 0) {
-		figure->median = app_median(v, n);
-		figure->min = v[0];
-		figure->max = v[n - 1];
-		figure->n = n;
-	}
+	*figure = app_figure_of(v, n);
 	free(v);
 }
 
@@ -251,12 +287,21 @@ app_series_figure(const struct app_series *s, enum app_state state, struct app_f
 }
 
 double
+app_series_median(const struct app_series *s, enum app_state state)
+{
+	struct app_figure f;
+
+	figure_of(s, state, false, &f);
+	return f.median;
+}
+
+double
 app_series_ratio(const struct app_series *a, const struct app_series *b, enum app_state state)
 {
-	uint32_t i, n = 0, most = (uint32_t)crpc_min(a->n, b->n);
+	uint32_t n = 0, most = (uint32_t)crpc_min(a->n, b->n);
 	double *q = calloc((size_t)most + 1, sizeof(*q)), median;
 
-	for (i = 0; q != NULL && i < most; i++)
+	for (uint32_t i = 0; q != NULL && i < most; i++)
 		if (counts(&a->slice[i], state) && counts(&b->slice[i], state) &&
 			b->slice[i].value > 0)
 			q[n++] = a->slice[i].value / b->slice[i].value;
@@ -277,9 +322,9 @@ app_series_line_ns(const struct app_series *s, enum app_state state)
 uint32_t
 app_series_disturbed(const struct app_series *s)
 {
-	uint32_t i, n = 0;
+	uint32_t n = 0;
 
-	for (i = 0; i < s->n; i++)
+	for (uint32_t i = 0; i < s->n; i++)
 		n += (double)s->slice[i].away_ns * 100.0 > APP_AWAY_PCT_NOISY * s->slice[i].ns;
 	return n;
 }
@@ -300,18 +345,24 @@ app_trial_begin(struct app_trial *t)
 void
 app_trial_end(struct app_trial *t, const struct app_series *s, uint32_t n)
 {
-	uint32_t i, slices = 0, disturbed = 0;
+	uint32_t slices = 0, disturbed = 0;
+	double away_ns = 0, ns = 0;
 	struct app_steal after;
 
 	app_env_steal(&after);
 	t->steal_pct = app_env_steal_pct(&t->before, &after);
 	t->state = app_series_state(s, n, t->count);
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (s[i].sleeps)
 			continue;
 		slices += s[i].n;
 		disturbed += app_series_disturbed(&s[i]);
+		for (uint32_t k = 0; k < s[i].n; k++) {
+			away_ns += (double)s[i].slice[k].away_ns;
+			ns += s[i].slice[k].ns;
+		}
 	}
+	t->away_pct = ns > 0 ? 100 * away_ns / ns : 0;
 	t->noisy = app_measure_noisy(t->steal_pct, t->state, slices, disturbed);
 }
 

@@ -47,6 +47,14 @@ double app_court_ping(struct app_court *c);
 /** The other side of app_court_ping(). Returns after the game, or when it took too long. */
 void app_court_pong(struct app_court *c);
 
+/**
+ * Play one game with a thread on another core, about 1 ms; nothing else of this run works then.
+ *
+ * @return
+ *   As app_court_ping(); 0 if there is no other core: a single core is near to itself.
+ */
+double app_measure_line_ns(void);
+
 /** Lines of a conveyor, at most; a power of two, as any number of them. */
 #define APP_LINES_MAX 16384
 /** How long a rate of lines is measured. */
@@ -121,6 +129,9 @@ void app_series_fini(struct app_series *s);
 /** The middle of some, which are put in order; 0 if there is none. */
 double app_median(double *v, uint32_t n);
 
+/** Median and range of some values, which are put in order; all 0 if there is none. */
+struct app_figure app_figure_of(double *v, uint32_t n);
+
 /**
  * The state that the series are compared in: that of which the one with fewest slices has most.
  * Series without any slice do not count.
@@ -134,6 +145,9 @@ enum app_state app_series_state(const struct app_series *s, uint32_t n, uint32_t
 
 /** Median and spread of the slices in a state; APP_STATE_MIXED: of all slices. */
 void app_series_figure(const struct app_series *s, enum app_state state, struct app_figure *figure);
+
+/** The median alone; 0 without any slice. */
+double app_series_median(const struct app_series *s, enum app_state state);
 
 /**
  * Median of the quotients a / b of slices that stand beside each other, both in a state, so that
@@ -167,6 +181,7 @@ bool app_measure_noisy(
 struct app_trial {
 	struct app_steal before;
 	double steal_pct;           /**< Time that the host took. */
+	double away_pct;            /**< Time that something else had the cores of the threads. */
 	enum app_state state;       /**< What the figures are of. */
 	uint32_t count[APP_STATES]; /**< Slices in each. */
 	bool noisy;                 /**< No verdict. */

@@ -9,12 +9,22 @@
 #include "app_fail.h"
 #include "app_opt.h"
 
+bool app_opt_verbose;
+const char *app_opt_driver;
+
+const char *const app_idle_names[] = {"auto", "poll", "yield", NULL};
+
+/* Where help texts begin, behind the longest option. */
+#define HELP_COLUMN 30
+
 /* If arg is "--name" or "--name=value": true, and *value is the text behind '=' or NULL. */
 static bool
 opt_match(const char *arg, const char *name, const char **value)
 {
 	size_t len = strlen(name);
 
+	if (strcmp(arg, "-v") == 0)
+		arg = "--verbose";
 	if (strncmp(arg, "--", 2) != 0 || strncmp(arg + 2, name, len) != 0)
 		return false;
 	arg += 2 + len;
@@ -25,9 +35,9 @@ opt_match(const char *arg, const char *name, const char **value)
 }
 
 bool
-app_opt_number(const char **at, uint64_t *v)
+app_opt_number(const char **at, bool bytes, uint64_t *v)
 {
-	static const char units[] = "kMG";
+	static const char units[] = "kKmMgG";
 	const char *unit;
 	uint64_t factor;
 	bool good;
@@ -38,11 +48,11 @@ app_opt_number(const char **at, uint64_t *v)
 	errno = 0;
 	*v = strtoull(*at, &end, 10);
 	good = errno == 0;
-	unit = *end == '\0' ? NULL : strchr(units, *end == 'K' ? 'k' : *end);
+	unit = *end == '\0' ? NULL : strchr(units, *end);
 	if (unit != NULL) {
-		factor = *++end == 'i' ? 1024 : 1000;
-		end += factor == 1024;
-		for (; unit >= units && good; unit--)
+		factor = bytes || end[1] == 'i' ? 1024 : 1000;
+		end += end[1] == 'i' ? 2 : 1;
+		for (; unit >= units && good; unit -= 2)
 			good = !__builtin_mul_overflow(*v, factor, v);
 	}
 	*at = end;
@@ -50,22 +60,43 @@ app_opt_number(const char **at, uint64_t *v)
 }
 
 static bool
-parse_uint(const char *text, uint64_t *out)
+is_bytes(const struct app_opt *opt)
 {
-	return app_opt_number(&text, out) && *text == '\0';
+	return strcmp(opt->arg, "BYTES") == 0;
+}
+
+/* As a user gives it. */
+static const char *
+number_text(const struct app_opt *opt, double number, char text[24])
+{
+	uint64_t n = (uint64_t)number;
+	int unit = 0;
+
+	if (opt->type == APP_OPT_REAL) {
+		snprintf(text, 24, "%g", number);
+		return text;
+	}
+	for (; is_bytes(opt) && n != 0 && n % 1024 == 0 && unit < 3; unit++)
+		n /= 1024;
+	snprintf(text, 24, "%" PRIu64 "%.1s", n, &"\0KMG"[unit]);
+	return text;
 }
 
 static int
 get_uint(const struct app_opt *opt, const char *text, uint64_t *out)
 {
+	char min[24], max[24];
+	const char *end = text;
 	uint64_t v;
 
-	if (!parse_uint(text, &v))
-		return app_fail_once("--%s '%s' is not a whole number; give %.0f to %.0f",
-			opt->name, text, opt->min, opt->max);
+	number_text(opt, opt->min, min);
+	number_text(opt, opt->max, max);
+	if (!app_opt_number(&end, is_bytes(opt), &v) || *end != '\0')
+		return app_fail_once("--%s '%s' is not a whole number; give %s to %s", opt->name,
+			text, min, max);
 	if ((double)v < opt->min || (double)v > opt->max)
-		return app_fail_once("--%s %s is out of range; give %.0f to %.0f", opt->name, text,
-			opt->min, opt->max);
+		return app_fail_once(
+			"--%s %s is out of range; give %s to %s", opt->name, text, min, max);
 	*out = v;
 	return 0;
 }
@@ -93,9 +124,8 @@ get_choice(const struct app_opt *opt, const char *text, unsigned int *out)
 {
 	char list[256] = "";
 	size_t len = 0;
-	unsigned int i;
 
-	for (i = 0; opt->choices[i] != NULL; i++) {
+	for (unsigned int i = 0; opt->choices[i] != NULL; i++) {
 		if (strcmp(text, opt->choices[i]) == 0) {
 			*out = i;
 			return 0;
@@ -111,9 +141,7 @@ get_choice(const struct app_opt *opt, const char *text, unsigned int *out)
 static int
 list_add(const struct app_opt *opt, struct app_list *list, uint64_t v)
 {
-	uint32_t i;
-
-	for (i = 0; i < list->n; i++)
+	for (uint32_t i = 0; i < list->n; i++)
 		if (list->v[i] == v)
 			return 0;
 	if (list->n == APP_LIST_MAX)
@@ -130,7 +158,7 @@ list_add_text(const struct app_opt *opt, struct app_list *list, const char *text
 	uint64_t v;
 	int rc = 0;
 
-	if (opt->type == APP_OPT_UINTS) {
+	if (opt->choices == NULL) {
 		rc = get_uint(opt, text, &v);
 		return rc != 0 ? rc : list_add(opt, list, v);
 	}
@@ -183,8 +211,7 @@ opt_set(const struct app_opt *opt, const char *text)
 			return app_fail_once("--%s is empty; give %s", opt->name, opt->arg);
 		*(const char **)opt->dest = text;
 		return 0;
-	case APP_OPT_UINTS:
-	case APP_OPT_CHOICES:
+	case APP_OPT_LIST:
 		return set_list(opt, text);
 	case APP_OPT_FLAG:
 		break;
@@ -193,30 +220,69 @@ opt_set(const struct app_opt *opt, const char *text)
 		"--%s takes no value, but '%s' was given; leave it out", opt->name, text);
 }
 
-int
-app_opt_parse(const struct app_opt *opts, size_t n, int argc, char *const *argv)
+/* What options were called before version 0.2. */
+static const struct {
+	const char *was, *is;
+} renamed[] = {
+	{"check", "verify"},
+	{"inflight", "depth"},
+	{"key-sizes", "key-size"},
+	{"max-size-kb", "size"},
+	{"max-transfer-size-mb", "size"},
+	{"min-size-kb", "size"},
+	{"msg-size", "size"},
+	{"num-iterations", "count"},
+	{"num-lookups", "count"},
+	{"num-segments", "segments"},
+	{"num-transfers", "count"},
+	{"passes", "repeat"},
+	{"qd", "depth"},
+	{"segment-size-mb", "size"},
+	{"transfer-size-kb", "size"},
+	{"value-sizes", "value-size"},
+	{"verify-data", "verify"},
+};
+
+static int
+refuse(const struct app_opt *opts, size_t n, const char *arg)
 {
 	const char *value;
-	size_t k;
-	int i, rc;
 
-	for (i = 0; i < argc; i++) {
+	for (size_t i = 0; i < CRPC_DIM(renamed); i++)
+		for (size_t k = 0; k < n && opt_match(arg, renamed[i].was, &value); k++)
+			if (strcmp(opts[k].name, renamed[i].is) == 0)
+				return app_fail_once("--%s has another name since 0.2; use --%s",
+					renamed[i].was, renamed[i].is);
+	return app_fail_once("unknown option '%s'; --help lists the options", arg);
+}
+
+int
+app_opt_parse_first(const struct app_opt *opts, size_t n, int argc, char *const **argv)
+{
+	char *const *end = *argv + argc;
+	const char *value;
+	size_t k;
+	int rc;
+
+	for (; *argv < end && (**argv)[0] == '-' && (**argv)[1] != '\0'; ++*argv) {
+		if (strcmp(**argv, "--") == 0) {
+			++*argv;
+			break;
+		}
 		for (k = 0; k < n; k++)
-			if (opt_match(argv[i], opts[k].name, &value))
+			if (opt_match(**argv, opts[k].name, &value))
 				break;
 		if (k == n)
-			return app_fail_once(
-				"unknown option '%s'; --help lists the options",
-				argv[i]);
+			return refuse(opts, n, **argv);
 		if (value == NULL && opts[k].type == APP_OPT_FLAG) {
 			*(bool *)opts[k].dest = true;
 			continue;
 		}
 		if (value == NULL) {
-			if (++i == argc)
+			if (++*argv == end)
 				return app_fail_once(
 					"--%s needs a value; give %s", opts[k].name, opts[k].arg);
-			value = argv[i];
+			value = **argv;
 		}
 		rc = opt_set(&opts[k], value);
 		if (rc != 0)
@@ -225,13 +291,21 @@ app_opt_parse(const struct app_opt *opts, size_t n, int argc, char *const *argv)
 	return 0;
 }
 
+int
+app_opt_parse(const struct app_opt *opts, size_t n, int argc, char *const *argv)
+{
+	char *const *end = argv + argc;
+	int rc = app_opt_parse_first(opts, n, argc, &argv);
+
+	return rc != 0 || argv == end ? rc : refuse(opts, n, *argv);
+}
+
 const char *
 app_opt_find(const char *name, int argc, char *const *argv)
 {
 	const char *found = NULL, *value;
-	int i;
 
-	for (i = 0; i < argc; i++) {
+	for (int i = 0; i < argc; i++) {
 		if (!opt_match(argv[i], name, &value))
 			continue;
 		if (value == NULL && i + 1 < argc)
@@ -245,77 +319,111 @@ bool
 app_opt_has(const char *name, int argc, char *const *argv)
 {
 	const char *value;
-	int i;
 
-	for (i = 0; i < argc; i++)
+	for (int i = 0; i < argc; i++)
 		if (opt_match(argv[i], name, &value))
 			return true;
 	return false;
 }
 
+bool
+app_axes_set(const struct app_axis *axes, uint32_t n, uint64_t at)
+{
+	for (; n > 0; at /= axes[n].list->n) {
+		n--;
+		*axes[n].to = (uint32_t)axes[n].list->v[at % axes[n].list->n];
+	}
+	return at == 0;
+}
+
 /* The values that a list has. */
 static void
-help_list(const struct app_opt *opt, const char *before, FILE *out)
+help_list(const struct app_opt *opt, FILE *out)
 {
 	const struct app_list *list = opt->dest;
-	uint32_t i;
+	char text[24];
 
-	for (i = 0; i < list->n; i++) {
-		fputs(i == 0 ? before : ",", out);
-		if (opt->type == APP_OPT_CHOICES)
-			fputs(opt->choices[list->v[i]], out);
-		else
-			fprintf(out, "%" PRIu64, list->v[i]);
+	for (uint32_t i = 0; i < list->n; i++) {
+		fputs(i == 0 ? "; default " : ", ", out);
+		fputs(opt->choices != NULL ? opt->choices[list->v[i]]
+					   : number_text(opt, (double)list->v[i], text),
+			out);
 	}
 }
 
-/* Range and default, or what of them there is. */
+static void
+help_choices(const struct app_opt *opt, FILE *out)
+{
+	for (size_t i = 0; opt->choices[i] != NULL; i++)
+		fprintf(out, "%s%s", i == 0 ? "" : ", ", opt->choices[i]);
+	if (opt->type == APP_OPT_LIST)
+		fputs(", or all", out);
+}
+
+/* What may be given, and the default, if there is one. */
 static void
 help_values(const struct app_opt *opt, FILE *out)
 {
-	uint64_t n;
+	char min[24], max[24];
+	double v = -1;
 
-	switch (opt->type) {
-	case APP_OPT_UINT:
-		n = *(const uint64_t *)opt->dest;
-		fprintf(out, " (%.0f to %.0f", opt->min, opt->max);
-		if ((double)n >= opt->min && (double)n <= opt->max)
-			fprintf(out, "; default %" PRIu64, n);
-		break;
-	case APP_OPT_REAL:
-		fprintf(out, " (%g to %g; default %g", opt->min, opt->max,
-			*(const double *)opt->dest);
-		break;
-	case APP_OPT_UINTS:
-		fprintf(out, " (%.0f to %.0f", opt->min, opt->max);
-		help_list(opt, "; default ", out);
-		break;
-	case APP_OPT_CHOICE:
-		fprintf(out, " (default %s", opt->choices[*(const unsigned int *)opt->dest]);
-		break;
-	case APP_OPT_CHOICES:
-		if (((const struct app_list *)opt->dest)->n == 0)
-			return;
-		help_list(opt, " (default ", out);
-		break;
-	case APP_OPT_FLAG:
-	case APP_OPT_STRING:
+	if (opt->type == APP_OPT_FLAG || opt->type == APP_OPT_STRING)
 		return;
-	}
+	fputs(" (", out);
+	if (opt->choices != NULL)
+		help_choices(opt, out);
+	else
+		fprintf(out, "%s to %s", number_text(opt, opt->min, min),
+			number_text(opt, opt->max, max));
+	if (opt->type == APP_OPT_LIST)
+		help_list(opt, out);
+	else if (opt->type == APP_OPT_CHOICE)
+		fprintf(out, "; default %s", opt->choices[*(const unsigned int *)opt->dest]);
+	else
+		v = opt->type == APP_OPT_REAL ? *(const double *)opt->dest
+					      : (double)*(const uint64_t *)opt->dest;
+	if (opt->choices == NULL && v >= opt->min && v <= opt->max)
+		fprintf(out, "; default %s", number_text(opt, v, min));
 	fputc(')', out);
+}
+
+/* Words from the column where the line is, in lines of 80 columns that begin at `left`. */
+static void
+help_wrap(char *text, int at, int left, FILE *out)
+{
+	char *save = NULL;
+	int len;
+
+	for (char *word = strtok_r(text, " ", &save); word != NULL;
+		word = strtok_r(NULL, " ", &save)) {
+		len = (int)strlen(word) + 1;
+		if (at + len > 80) {
+			fprintf(out, "\n%*s", left - 1, "");
+			at = left - 1;
+		}
+		fprintf(out, " %s", word);
+		at += len;
+	}
+	fputc('\n', out);
 }
 
 void
 app_opt_help(const struct app_opt *opts, size_t n, FILE *out)
 {
-	char left[64];
-	size_t i;
+	char left[64], text[1024];
+	FILE *f;
 
-	for (i = 0; i < n; i++) {
-		snprintf(left, sizeof(left), "--%s %s", opts[i].name,
-			opts[i].arg == NULL ? "" : opts[i].arg);
-		fprintf(out, "  %-28s %s", left, opts[i].help);
-		help_values(&opts[i], out);
-		fputc('\n', out);
+	for (size_t i = 0; i < n; i++) {
+		snprintf(left, sizeof(left), "  --%s%s%s%s", opts[i].name,
+			opts[i].arg == NULL ? "" : " ", opts[i].arg == NULL ? "" : opts[i].arg,
+			opts[i].type == APP_OPT_LIST ? "[,...]" : "");
+		fprintf(out, "%-*s", HELP_COLUMN - 1, left);
+		f = fmemopen(text, sizeof(text), "w");
+		if (f == NULL)
+			return;
+		fputs(opts[i].help, f);
+		help_values(&opts[i], f);
+		fclose(f);
+		help_wrap(text, (int)crpc_max(strlen(left), HELP_COLUMN - 1u), HELP_COLUMN, out);
 	}
 }

@@ -46,9 +46,9 @@ int
 app_perf_open(struct app_perf *p)
 {
 	struct perf_event_attr a;
-	int i, err = 0, got = 0;
+	int err = 0, got = 0;
 
-	for (i = 0; i < APP_COUNTERS; i++) {
+	for (int i = 0; i < APP_COUNTERS; i++) {
 		memset(&a, 0, sizeof(a));
 		a.size = sizeof(a);
 		a.type = events[i].type;
@@ -70,9 +70,7 @@ app_perf_open(struct app_perf *p)
 void
 app_perf_read(const struct app_perf *p, uint64_t *value)
 {
-	int i;
-
-	for (i = 0; i < APP_COUNTERS; i++)
+	for (int i = 0; i < APP_COUNTERS; i++)
 		if (p->fd[i] < 0 || read(p->fd[i], &value[i], sizeof(*value)) != sizeof(*value))
 			value[i] = 0;
 }
@@ -80,9 +78,7 @@ app_perf_read(const struct app_perf *p, uint64_t *value)
 void
 app_perf_close(struct app_perf *p)
 {
-	int i;
-
-	for (i = 0; i < APP_COUNTERS; i++)
+	for (int i = 0; i < APP_COUNTERS; i++)
 		if (p->fd[i] >= 0)
 			close(p->fd[i]);
 }

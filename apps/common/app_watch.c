@@ -47,12 +47,13 @@ inode_of(const char *path)
 static void
 addresses(struct app_watch_card *card)
 {
-	struct ifaddrs *list, *at;
+	struct ifaddrs *list;
 	struct sockaddr_in in;
 
 	if (getifaddrs(&list) != 0)
 		return;
-	for (at = list; at != NULL && card->addrs < APP_WATCH_ADDRS; at = at->ifa_next) {
+	for (struct ifaddrs *at = list; at != NULL && card->addrs < APP_WATCH_ADDRS;
+		at = at->ifa_next) {
 		if (at->ifa_addr == NULL || at->ifa_addr->sa_family != AF_INET ||
 			(at->ifa_flags & (IFF_UP | IFF_LOOPBACK)) != IFF_UP)
 			continue;
@@ -102,7 +103,6 @@ struct app_watch *
 app_watch_create(uint32_t peers)
 {
 	struct app_watch *w = calloc(1, sizeof(*w));
-	uint32_t i;
 
 	if (w == NULL)
 		return NULL;
@@ -116,7 +116,7 @@ app_watch_create(uint32_t peers)
 		errno = ENOMEM;
 		return NULL;
 	}
-	for (i = 0; i < peers; i++)
+	for (uint32_t i = 0; i < peers; i++)
 		w->fd[i] = (struct pollfd){.fd = -1, .events = POLLIN};
 	card_write(&w->card);
 	listen_start(w);
@@ -126,14 +126,12 @@ app_watch_create(uint32_t peers)
 void
 app_watch_free(struct app_watch *w)
 {
-	uint32_t i;
-
 	if (w == NULL)
 		return;
-	for (i = 0; i < w->peers && w->fd != NULL; i++)
+	for (uint32_t i = 0; i < w->peers && w->fd != NULL; i++)
 		if (w->fd[i].fd >= 0)
 			close(w->fd[i].fd);
-	for (i = 0; i < w->callers; i++)
+	for (uint32_t i = 0; i < w->callers; i++)
 		close(w->caller[i]);
 	if (w->listener >= 0)
 		close(w->listener);
@@ -160,9 +158,7 @@ is_here(const struct app_watch *w, const struct app_watch_card *card)
 static bool
 is_ours(const struct app_watch *w, uint32_t addr)
 {
-	uint32_t i;
-
-	for (i = 0; i < w->card.addrs; i++)
+	for (uint32_t i = 0; i < w->card.addrs; i++)
 		if (w->card.addr[i] == addr)
 			return true;
 	return false;
@@ -204,18 +200,18 @@ static int
 connect_any(const struct app_watch *w, const struct app_watch_card *card)
 {
 	struct pollfd fd[APP_WATCH_ADDRS];
-	uint32_t i, n = 0, left, addrs = card->addrs;
+	uint32_t n = 0, addrs = card->addrs;
 	int found = -1;
 
-	for (i = 0; i < addrs && i < APP_WATCH_ADDRS; i++) {
+	for (uint32_t i = 0; i < addrs && i < APP_WATCH_ADDRS; i++) {
 		if (is_ours(w, card->addr[i]))
 			continue;
 		fd[n] = (struct pollfd){
 			.fd = connect_start(card->addr[i], card->port), .events = POLLOUT};
 		n += fd[n].fd >= 0;
 	}
-	for (left = n; left > 0 && found < 0 && poll(fd, n, CONNECT_MS) > 0;) {
-		for (i = 0; i < n && found < 0; i++) {
+	for (uint32_t left = n; left > 0 && found < 0 && poll(fd, n, CONNECT_MS) > 0;) {
+		for (uint32_t i = 0; i < n && found < 0; i++) {
 			if (fd[i].revents == 0)
 				continue;
 			if (is_connected(fd[i].fd)) {
@@ -227,7 +223,7 @@ connect_any(const struct app_watch *w, const struct app_watch_card *card)
 			fd[i].fd = -1;
 		}
 	}
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		if (fd[i].fd >= 0)
 			close(fd[i].fd);
 	return found;
@@ -268,7 +264,6 @@ callers_look(struct app_watch *w)
 {
 	uint8_t waste[256];
 	ssize_t n;
-	uint32_t i;
 	int fd;
 
 	while (w->listener >= 0 && w->callers < w->peers) {
@@ -277,7 +272,7 @@ callers_look(struct app_watch *w)
 			break;
 		w->caller[w->callers++] = fd;
 	}
-	for (i = 0; i < w->callers;) {
+	for (uint32_t i = 0; i < w->callers;) {
 		n = recv(w->caller[i], waste, sizeof(waste), MSG_DONTWAIT);
 		if (n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR))) {
 			i++;
@@ -291,9 +286,7 @@ callers_look(struct app_watch *w)
 static void
 beacons_send(struct app_watch *w)
 {
-	uint32_t i;
-
-	for (i = 0; i < w->peers; i++)
+	for (uint32_t i = 0; i < w->peers; i++)
 		if (w->fd[i].fd >= 0 && w->peer[i].tcp &&
 			send(w->fd[i].fd, "", 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0 &&
 			errno != EAGAIN && errno != EINTR)
@@ -304,8 +297,6 @@ beacons_send(struct app_watch *w)
 void
 app_watch_look(struct app_watch *w, uint64_t now_ns)
 {
-	uint32_t i;
-
 	if (now_ns < w->look_ns)
 		return;
 	w->look_ns = now_ns + APP_WATCH_MS * UINT64_C(1000000);
@@ -314,7 +305,7 @@ app_watch_look(struct app_watch *w, uint64_t now_ns)
 	 * that of a process.
 	 */
 	if (poll(w->fd, w->peers, 0) > 0)
-		for (i = 0; i < w->peers; i++)
+		for (uint32_t i = 0; i < w->peers; i++)
 			if (w->fd[i].fd >= 0 && w->fd[i].revents != 0)
 				lose(w, i);
 	if (now_ns < w->beacon_ns)

@@ -24,6 +24,24 @@ template <unsigned S> struct Msg {
 	uint64_t w[S / 8];
 };
 
+/* Bursts of a queue that moves one message per call. */
+template <class Q, class M> struct OneByOne {
+	uint32_t put(const M *m, uint32_t n)
+	{
+		uint32_t i = 0;
+		while (i < n && static_cast<Q *>(this)->put_one(m[i]))
+			i++;
+		return i;
+	}
+	uint32_t get(M *m, uint32_t n)
+	{
+		uint32_t i = 0;
+		while (i < n && static_cast<Q *>(this)->get_one(m[i]))
+			i++;
+		return i;
+	}
+};
+
 #ifdef RB_HAVE_BOOST
 template <class M> struct Boost {
 	boost::lockfree::spsc_queue<M> q;
@@ -34,44 +52,20 @@ template <class M> struct Boost {
 #endif
 
 #ifdef RB_HAVE_MOODYCAMEL
-template <class M> struct Moodycamel {
+template <class M> struct Moodycamel : OneByOne<Moodycamel<M>, M> {
 	moodycamel::ReaderWriterQueue<M> q;
 	explicit Moodycamel(uint32_t depth) : q(depth) {}
-	uint32_t put(const M *m, uint32_t n)
-	{
-		uint32_t i = 0;
-		while (i < n && q.try_enqueue(m[i]))
-			i++;
-		return i;
-	}
-	uint32_t get(M *m, uint32_t n)
-	{
-		uint32_t i = 0;
-		while (i < n && q.try_dequeue(m[i]))
-			i++;
-		return i;
-	}
+	bool put_one(const M &m) { return q.try_enqueue(m); }
+	bool get_one(M &m) { return q.try_dequeue(m); }
 };
 #endif
 
 #ifdef RB_HAVE_ATOMIC_QUEUE
-template <class M> struct AtomicQueue {
+template <class M> struct AtomicQueue : OneByOne<AtomicQueue<M>, M> {
 	atomic_queue::AtomicQueueB2<M, std::allocator<M>, true, false, true> q;
 	explicit AtomicQueue(uint32_t depth) : q(depth) {}
-	uint32_t put(const M *m, uint32_t n)
-	{
-		uint32_t i = 0;
-		while (i < n && q.try_push(m[i]))
-			i++;
-		return i;
-	}
-	uint32_t get(M *m, uint32_t n)
-	{
-		uint32_t i = 0;
-		while (i < n && q.try_pop(m[i]))
-			i++;
-		return i;
-	}
+	bool put_one(const M &m) { return q.try_push(m); }
+	bool get_one(M &m) { return q.try_pop(m); }
 };
 #endif
 
@@ -164,14 +158,20 @@ template <class Q, class M> void consumer(Q *q, rb_cxx_run *r)
 	}
 }
 
-/* What is done with a queue of one type: op 0 open, 1 close, 2 run the first end, 3 the second. */
+/*
+ * What is done with a queue of one type: op 0 open, 1 close, 2 run the first end, 3 the second,
+ * 4 only say that it is built.
+ */
 template <template <class> class Queue, unsigned S>
 void *with(int op, void *to, void *back, uint32_t depth, rb_cxx_run *r)
 {
 	using M = Msg<S>;
 	using Q = Queue<M>;
 	Q *a = static_cast<Q *>(to), *b = static_cast<Q *>(back);
+	static char built;
 
+	if (op == 4)
+		return &built;
 	if (op == 0)
 		return new (std::nothrow) Q(depth);
 	if (op == 1)
@@ -230,19 +230,7 @@ void *dispatch(int t, uint32_t size, int op, void *to, void *back, uint32_t dept
 
 bool rb_cxx_has(int t)
 {
-#ifdef RB_HAVE_BOOST
-	if (t == RB_BOOST)
-		return true;
-#endif
-#ifdef RB_HAVE_MOODYCAMEL
-	if (t == RB_MOODYCAMEL)
-		return true;
-#endif
-#ifdef RB_HAVE_ATOMIC_QUEUE
-	if (t == RB_ATOMIC_QUEUE)
-		return true;
-#endif
-	return false;
+	return dispatch(t, 8, 4, nullptr, nullptr, 0, nullptr) != nullptr;
 }
 
 void *rb_cxx_open(int t, uint32_t size, uint32_t depth)

@@ -45,9 +45,8 @@ crpc_inline void
 answer(void *msg, uint32_t esize)
 {
 	uint64_t *w = msg;
-	uint32_t i;
 
-	for (i = 0; i < esize / 8; i++)
+	for (uint32_t i = 0; i < esize / 8; i++)
 		w[i]++;
 }
 
@@ -55,7 +54,7 @@ crpc_inline uint64_t
 client(struct rb_slice *s, struct crpc_spsc_duplex_client *c, uint32_t esize, uint32_t burst,
 	bool check, uint64_t end)
 {
-	uint32_t inflight = s->c.inflight, n, want, i, turn = 0;
+	uint32_t inflight = s->c.inflight, n, want, turn = 0;
 	uint64_t done = 0, sent = 0, bad = 0;
 	void *first;
 
@@ -67,13 +66,13 @@ client(struct rb_slice *s, struct crpc_spsc_duplex_client *c, uint32_t esize, ui
 					: want < burst ? want
 						       : burst,
 				&first);
-			for (i = 0; i < n; i++)
+			for (uint32_t i = 0; i < n; i++)
 				rb_msg_fill((char *)first + (size_t)i * esize, esize, sent + i);
 			crpc_spsc_duplex_commit(c, n);
 			sent += n;
 		}
 		while ((n = crpc_spsc_duplex_poll(c, esize, burst, &first)) != 0) {
-			for (i = 0; i < n; i++)
+			for (uint32_t i = 0; i < n; i++)
 				bad += rb_msg_use((char *)first + (size_t)i * esize, esize,
 					done + i + 1, check);
 			crpc_spsc_duplex_release(c);
@@ -88,11 +87,11 @@ crpc_inline void
 server(struct rb_slice *s, struct crpc_spsc_duplex_server *e, uint32_t esize, uint32_t burst)
 {
 	void *first;
-	uint32_t n, i;
+	uint32_t n;
 
 	while (crpc_load_relaxed(&s->stop) == 0) {
 		while ((n = crpc_spsc_duplex_recv(e, esize, burst, &first)) != 0) {
-			for (i = 0; i < n; i++)
+			for (uint32_t i = 0; i < n; i++)
 				answer((char *)first + (size_t)i * esize, esize);
 			crpc_spsc_duplex_answer(e, n);
 		}
@@ -166,8 +165,8 @@ second_of(struct rb_slice *s, struct crpc_spsc_duplex_server e, uint32_t esize)
 
 #define EACH_SIZE(CASE) CASE(8) CASE(16) CASE(32) CASE(64) CASE(128) CASE(256)
 
-void
-rb_duplex_first(struct rb_slice *s)
+static void
+first(struct rb_slice *s)
 {
 	struct crpc_spsc_duplex_client c;
 
@@ -187,8 +186,8 @@ rb_duplex_first(struct rb_slice *s)
 	}
 }
 
-void
-rb_duplex_second(struct rb_slice *s)
+static void
+second(struct rb_slice *s)
 {
 	struct crpc_spsc_duplex_server e;
 
@@ -202,4 +201,13 @@ rb_duplex_second(struct rb_slice *s)
 		EACH_SIZE(CASE)
 #undef CASE
 	}
+}
+
+void
+rb_duplex_run(struct rb_slice *s, int side)
+{
+	if (side == 0)
+		first(s);
+	else
+		second(s);
 }

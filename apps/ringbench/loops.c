@@ -17,9 +17,9 @@
 #include <rte_ring_peek_zc.h>
 
 #include "crpc_clock.h"
+#include "crpc_log.h"
 #include "crpc_spsc.h"
-#include "crpc_spsc_fastforward.h"
-#include "crpc_spsc_lamport.h"
+#include "crpc_spsc_inline.h"
 #include "crpc_spsc_onesided.h"
 #include "rb.h"
 #include "rb_cxx.h"
@@ -40,17 +40,17 @@ CK_OF(128)
 CK_OF(256)
 #endif
 
-#define INLINE crpc_inline
+#define INLINE    crpc_inline
 #define BURST_MAX 64u
 #define WORDS_MAX (CRPC_SPSC_ESIZE_MAX / 8)
 
 /* Beside enum rb_transport: the layouts of ours that latency uses. */
 enum kind {
-	K_LAMPORT,
-	K_FF,
-	K_FF_ALIGNED,
-	K_ONE,
-	K_ONE_ALIGNED,
+	K_LAMPORT = CRPC_SPSC_LAMPORT,
+	K_FF = CRPC_SPSC_FASTFORWARD,
+	K_FF_ALIGNED = CRPC_SPSC_FASTFORWARD_ALIGNED,
+	K_ONE = CRPC_SPSC_ONESIDED,
+	K_ONE_ALIGNED = CRPC_SPSC_ONESIDED_ALIGNED,
 	K_RTE,
 	K_RTE_ZC,
 	K_CK,
@@ -78,12 +78,6 @@ kind_ours(enum kind k)
 	return k <= K_ONE_ALIGNED;
 }
 
-INLINE uint32_t
-kind_per(enum kind k)
-{
-	return k == K_FF || k == K_ONE ? CRPC_SPSC_PACKED : CRPC_SPSC_ALIGNED;
-}
-
 INLINE void
 use(struct end *e, const void *msg, uint32_t esize, bool check)
 {
@@ -94,133 +88,80 @@ use(struct end *e, const void *msg, uint32_t esize, bool check)
 /* ---- ours ---- */
 
 INLINE uint32_t
-ours_reserve(struct crpc_spsc_prod *p, enum kind k, uint32_t esize, uint32_t n, void **first)
+ours_tx(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n)
 {
-	if (k == K_LAMPORT)
-		return crpc_spsc_lamport_reserve(p, esize, n, first);
-	if (k == K_FF || k == K_FF_ALIGNED)
-		return crpc_spsc_fastforward_reserve(p, esize, kind_per(k), n, first);
-	return crpc_spsc_onesided_reserve(p, esize, kind_per(k), n, first);
-}
-
-INLINE void
-ours_commit(struct crpc_spsc_prod *p, enum kind k, uint32_t esize, uint32_t n)
-{
-	if (k == K_LAMPORT)
-		crpc_spsc_lamport_commit(p, n);
-	else if (k == K_FF || k == K_FF_ALIGNED)
-		crpc_spsc_fastforward_commit(p, esize, kind_per(k), n);
-	else
-		crpc_spsc_onesided_commit(p, esize, kind_per(k), n);
-}
-
-INLINE void
-ours_flush(struct crpc_spsc_prod *p, enum kind k)
-{
-	if (k == K_LAMPORT)
-		crpc_spsc_lamport_flush(p);
-	else if (k == K_FF || k == K_FF_ALIGNED)
-		crpc_spsc_fastforward_flush(p);
-	else
-		crpc_spsc_onesided_flush(p);
-}
-
-INLINE uint32_t
-ours_peek(struct crpc_spsc_cons *c, enum kind k, uint32_t esize, uint32_t n, void **first)
-{
-	if (k == K_LAMPORT)
-		return crpc_spsc_lamport_peek(c, esize, n, first);
-	if (k == K_FF || k == K_FF_ALIGNED)
-		return crpc_spsc_fastforward_peek(c, esize, kind_per(k), n, first);
-	return crpc_spsc_onesided_peek(c, esize, kind_per(k), n, first);
-}
-
-INLINE void
-ours_release(struct crpc_spsc_cons *c, enum kind k, uint32_t esize)
-{
-	if (k == K_LAMPORT)
-		crpc_spsc_lamport_release(c);
-	else if (k == K_FF || k == K_FF_ALIGNED)
-		crpc_spsc_fastforward_release(c, esize, kind_per(k));
-	else
-		crpc_spsc_onesided_release(c, esize, kind_per(k));
-}
-
-INLINE uint32_t
-ours_tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
-{
-	uint32_t done = 0, run, i;
+	uint32_t done = 0, run;
 	void *first;
 
 	if (__builtin_constant_p(n) && n == 1) {
-		if (ours_reserve(&e->p, k, esize, 1, &first) == 0)
+		if (crpc_spsc_inline_reserve(&e->p, v, esize, 1, &first) == 0)
 			return 0;
 		rb_msg_fill(first, esize, e->tx_seq);
-		ours_commit(&e->p, k, esize, 1);
+		crpc_spsc_inline_commit(&e->p, v, esize, 1);
 		return 1;
 	}
 	do {
-		run = ours_reserve(&e->p, k, esize, n - done, &first);
-		for (i = 0; i < run; i++)
+		run = crpc_spsc_inline_reserve(&e->p, v, esize, n - done, &first);
+		for (uint32_t i = 0; i < run; i++)
 			rb_msg_fill((char *)first + (size_t)i * esize, esize, e->tx_seq + done + i);
-		ours_commit(&e->p, k, esize, run);
+		crpc_spsc_inline_commit(&e->p, v, esize, run);
 		done += run;
-	} while (k != K_LAMPORT && run != 0 && done < n);
+	} while (v != CRPC_SPSC_LAMPORT && run != 0 && done < n);
 	return done;
 }
 
 INLINE uint32_t
-ours_rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
+ours_rx(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n, bool check)
 {
-	uint32_t done = 0, run, i;
+	uint32_t done = 0, run;
 	void *first;
 
 	if (__builtin_constant_p(n) && n == 1) {
-		if (ours_peek(&e->c, k, esize, 1, &first) == 0)
+		if (crpc_spsc_inline_peek(&e->c, v, esize, 1, &first) == 0)
 			return 0;
 		use(e, first, esize, check);
-		ours_release(&e->c, k, esize);
+		crpc_spsc_inline_release(&e->c, v, esize);
 		return 1;
 	}
 	do {
-		run = ours_peek(&e->c, k, esize, n - done, &first);
-		for (i = 0; i < run; i++)
+		run = crpc_spsc_inline_peek(&e->c, v, esize, n - done, &first);
+		for (uint32_t i = 0; i < run; i++)
 			use(e, (char *)first + (size_t)i * esize, esize, check);
 		done += run;
-	} while (k != K_LAMPORT && run != 0 && done < n);
-	ours_release(&e->c, k, esize);
+	} while (v != CRPC_SPSC_LAMPORT && run != 0 && done < n);
+	crpc_spsc_inline_release(&e->c, v, esize);
 	return done;
 }
 
 INLINE uint32_t
-ours_echo(struct end *e, enum kind k, uint32_t esize, uint32_t n)
+ours_echo(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n)
 {
-	uint32_t got, put = 0, run, i;
+	uint32_t got, put = 0, run;
 	void *from, *to;
 
 	if (__builtin_constant_p(n) && n == 1) {
-		if (ours_peek(&e->c, k, esize, 1, &from) == 0)
+		if (crpc_spsc_inline_peek(&e->c, v, esize, 1, &from) == 0)
 			return 0;
-		while (ours_reserve(&e->p, k, esize, 1, &to) == 0)
+		while (crpc_spsc_inline_reserve(&e->p, v, esize, 1, &to) == 0)
 			if (crpc_load_relaxed(&e->s->stop))
 				return 0;
 		memcpy(to, from, esize);
-		ours_commit(&e->p, k, esize, 1);
-		ours_release(&e->c, k, esize);
+		crpc_spsc_inline_commit(&e->p, v, esize, 1);
+		crpc_spsc_inline_release(&e->c, v, esize);
 		return 1;
 	}
-	got = ours_peek(&e->c, k, esize, n, &from);
+	got = crpc_spsc_inline_peek(&e->c, v, esize, n, &from);
 	while (put < got) {
-		run = ours_reserve(&e->p, k, esize, got - put, &to);
-		for (i = 0; i < run; i++)
+		run = crpc_spsc_inline_reserve(&e->p, v, esize, got - put, &to);
+		for (uint32_t i = 0; i < run; i++)
 			memcpy((char *)to + (size_t)i * esize,
 				(char *)from + (size_t)(put + i) * esize, esize);
-		ours_commit(&e->p, k, esize, run);
+		crpc_spsc_inline_commit(&e->p, v, esize, run);
 		put += run;
 		if (run == 0 && crpc_load_relaxed(&e->s->stop))
 			return 0;
 	}
-	ours_release(&e->c, k, esize);
+	crpc_spsc_inline_release(&e->c, v, esize);
 	return got;
 }
 
@@ -282,9 +223,8 @@ INLINE uint32_t
 others_tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
 	uint64_t buf[BURST_MAX * WORDS_MAX];
-	uint32_t i;
 
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		rb_msg_fill((char *)buf + (size_t)i * esize, esize, e->tx_seq + i);
 	return others_put(e, k, esize, buf, n);
 }
@@ -293,10 +233,9 @@ INLINE uint32_t
 others_rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
 {
 	uint64_t buf[BURST_MAX * WORDS_MAX];
-	uint32_t i;
 
 	n = others_get(e, k, esize, buf, n);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		use(e, (char *)buf + (size_t)i * esize, esize, check);
 	return n;
 }
@@ -331,10 +270,9 @@ INLINE uint32_t
 zc_tx(struct end *e, uint32_t esize, uint32_t n)
 {
 	struct rte_ring_zc_data z;
-	uint32_t i;
 
 	n = rte_ring_enqueue_zc_burst_elem_start(e->out, esize, n, &z, NULL);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		rb_msg_fill(zc_at(&z, i, esize), esize, e->tx_seq + i);
 	if (n != 0)
 		rte_ring_enqueue_zc_elem_finish(e->out, n);
@@ -345,10 +283,9 @@ INLINE uint32_t
 zc_rx(struct end *e, uint32_t esize, uint32_t n, bool check)
 {
 	struct rte_ring_zc_data z;
-	uint32_t i;
 
 	n = rte_ring_dequeue_zc_burst_elem_start(e->in, esize, n, &z, NULL);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		use(e, zc_at(&z, i, esize), esize, check);
 	if (n != 0)
 		rte_ring_dequeue_zc_elem_finish(e->in, n);
@@ -359,12 +296,12 @@ INLINE uint32_t
 zc_echo(struct end *e, uint32_t esize, uint32_t n)
 {
 	struct rte_ring_zc_data z, y;
-	uint32_t i, put = 0, m;
+	uint32_t put = 0, m;
 
 	n = rte_ring_dequeue_zc_burst_elem_start(e->in, esize, n, &z, NULL);
 	while (put < n) {
 		m = rte_ring_enqueue_zc_burst_elem_start(e->out, esize, n - put, &y, NULL);
-		for (i = 0; i < m; i++)
+		for (uint32_t i = 0; i < m; i++)
 			memcpy(zc_at(&y, i, esize), zc_at(&z, put + i, esize), esize);
 		if (m != 0)
 			rte_ring_enqueue_zc_elem_finish(e->out, m);
@@ -382,8 +319,9 @@ zc_echo(struct end *e, uint32_t esize, uint32_t n)
 INLINE uint32_t
 tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
-	n = kind_ours(k) ? ours_tx(e, k, esize, n)
-			 : k == K_RTE_ZC ? zc_tx(e, esize, n) : others_tx(e, k, esize, n);
+	n = kind_ours(k)        ? ours_tx(e, (enum crpc_spsc_variant)k, esize, n)
+		: k == K_RTE_ZC ? zc_tx(e, esize, n)
+				: others_tx(e, k, esize, n);
 	e->tx_seq += n;
 	return n;
 }
@@ -392,7 +330,7 @@ INLINE uint32_t
 rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
 {
 	if (kind_ours(k))
-		return ours_rx(e, k, esize, n, check);
+		return ours_rx(e, (enum crpc_spsc_variant)k, esize, n, check);
 	return k == K_RTE_ZC ? zc_rx(e, esize, n, check) : others_rx(e, k, esize, n, check);
 }
 
@@ -400,7 +338,7 @@ INLINE uint32_t
 echo(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
 	if (kind_ours(k))
-		return ours_echo(e, k, esize, n);
+		return ours_echo(e, (enum crpc_spsc_variant)k, esize, n);
 	return k == K_RTE_ZC ? zc_echo(e, esize, n) : others_echo(e, k, esize, n);
 }
 
@@ -428,7 +366,7 @@ client(struct end *e, enum kind k, uint32_t esize, uint32_t burst, bool check, u
 		}
 		n = rx(e, k, esize, burst, check);
 		if (n == 0 && kind_ours(k))
-			ours_flush(&e->p, k);
+			crpc_spsc_inline_flush(&e->p, (enum crpc_spsc_variant)k);
 		for (; n != 0; n = rx(e, k, esize, burst, check)) {
 			out -= n;
 			done += n;
@@ -442,10 +380,10 @@ client(struct end *e, enum kind k, uint32_t esize, uint32_t burst, bool check, u
 INLINE void
 server(struct end *e, enum kind k, uint32_t esize, uint32_t burst)
 {
-	uint32_t n, i;
+	uint32_t n;
 
 	while (crpc_load_relaxed(&e->s->stop) == 0) {
-		for (i = 0; i < 256; i += n) {
+		for (uint32_t i = 0; i < 256; i += n) {
 			n = echo(e, k, esize, burst);
 			if (n == 0)
 				break;
@@ -454,7 +392,7 @@ server(struct end *e, enum kind k, uint32_t esize, uint32_t burst)
 				crpc_spsc_onesided_credit(&e->p, n);
 		}
 		if (kind_ours(k))
-			ours_flush(&e->p, k);
+			crpc_spsc_inline_flush(&e->p, (enum crpc_spsc_variant)k);
 	}
 }
 
@@ -505,26 +443,29 @@ struct loops {
 #define LOOPS(kind, size)                                                                          \
 	static void client_##kind##_##size(struct end *e, uint64_t end)                            \
 	{                                                                                          \
-		EACH_BURST(client, e, kind, SIZE_OR(size), burst, (size) == 0, end);\
+		EACH_BURST(client, e, kind, SIZE_OR(size), burst, (size) == 0, end);               \
 	}                                                                                          \
 	static void server_##kind##_##size(struct end *e)                                          \
 	{                                                                                          \
-		EACH_BURST(server, e, kind, SIZE_OR(size), burst);\
+		EACH_BURST(server, e, kind, SIZE_OR(size), burst);                                 \
 	}                                                                                          \
 	static void producer_##kind##_##size(struct end *e, uint64_t end)                          \
 	{                                                                                          \
-		EACH_BURST(producer, e, kind, SIZE_OR(size), burst, end);\
+		EACH_BURST(producer, e, kind, SIZE_OR(size), burst, end);                          \
 	}                                                                                          \
 	static void consumer_##kind##_##size(struct end *e)                                        \
 	{                                                                                          \
-		EACH_BURST(consumer, e, kind, SIZE_OR(size), burst, (size) == 0);\
+		EACH_BURST(consumer, e, kind, SIZE_OR(size), burst, (size) == 0);                  \
 	}
 #define LOOPS_OF_KIND(kind)                                                                        \
-	LOOPS(kind, 0) LOOPS(kind, 8) LOOPS(kind, 16) LOOPS(kind, 32) LOOPS(kind, 64)              \
-	LOOPS(kind, 128) LOOPS(kind, 256)
+	LOOPS(kind, 0)                                                                             \
+	LOOPS(kind, 8)                                                                             \
+	LOOPS(kind, 16) LOOPS(kind, 32) LOOPS(kind, 64) LOOPS(kind, 128) LOOPS(kind, 256)
 #define ENTRY(kind, size)                                                                          \
-	{client_##kind##_##size, server_##kind##_##size, producer_##kind##_##size,                 \
-		consumer_##kind##_##size}
+	{                                                                                          \
+		client_##kind##_##size, server_##kind##_##size, producer_##kind##_##size,          \
+			consumer_##kind##_##size                                                   \
+	}
 #define ENTRIES(kind)                                                                              \
 	[kind] = {ENTRY(kind, 0), ENTRY(kind, 8), ENTRY(kind, 16), ENTRY(kind, 32),                \
 		ENTRY(kind, 64), ENTRY(kind, 128), ENTRY(kind, 256)}
@@ -539,14 +480,20 @@ LOOPS_OF_KIND(K_RTE_ZC)
 LOOPS_OF_KIND(K_CK)
 
 static const struct loops loops[][7] = {
-	ENTRIES(K_LAMPORT), ENTRIES(K_FF), ENTRIES(K_FF_ALIGNED), ENTRIES(K_ONE),
-	ENTRIES(K_ONE_ALIGNED), ENTRIES(K_RTE), ENTRIES(K_RTE_ZC), ENTRIES(K_CK),
+	ENTRIES(K_LAMPORT),
+	ENTRIES(K_FF),
+	ENTRIES(K_FF_ALIGNED),
+	ENTRIES(K_ONE),
+	ENTRIES(K_ONE_ALIGNED),
+	ENTRIES(K_RTE),
+	ENTRIES(K_RTE_ZC),
+	ENTRIES(K_CK),
 };
 
 /* ---- open, close, run ---- */
 
 static enum kind
-kind_of(const struct rb_case *c)
+kind_of(const struct app_case *c)
 {
 	bool lone = c->pattern == RB_LATENCY;
 
@@ -597,33 +544,24 @@ rb_transport_usable(enum rb_transport t, enum rb_pattern p, uint32_t size, const
 	return *why == NULL;
 }
 
-static const enum crpc_spsc_variant variants[] = {
-	[K_LAMPORT] = CRPC_SPSC_LAMPORT,
-	[K_FF] = CRPC_SPSC_FASTFORWARD,
-	[K_FF_ALIGNED] = CRPC_SPSC_FASTFORWARD_ALIGNED,
-	[K_ONE] = CRPC_SPSC_ONESIDED,
-	[K_ONE_ALIGNED] = CRPC_SPSC_ONESIDED_ALIGNED,
-};
-
 static void *
 ring_open(struct rb_slice *s)
 {
-	const struct rb_case *c = &s->c;
+	const struct app_case *c = &s->c;
 	enum kind k = kind_of(c);
-	struct crpc_spsc_attr a = {.variant = kind_ours(k) ? variants[k] : 0, .depth = c->depth,
-		.esize = c->size, .lazy = rb_lazy(c->depth)};
+	struct crpc_spsc_attr a = {.variant = kind_ours(k) ? (enum crpc_spsc_variant)k : 0,
+		.depth = c->depth,
+		.esize = c->size,
+		.lazy = rb_lazy(c->depth)};
 	void *mem;
 
 	a.caller_credit = (k == K_ONE || k == K_ONE_ALIGNED) && c->pattern != RB_STREAM;
 	s->len = kind_ours(k) ? (size_t)crpc_spsc_memsize(&a)
-		 : k == K_CK ? 4096 + (size_t)c->depth * c->size
-			     : (size_t)rte_ring_get_memsize_elem(c->size, c->depth);
+		: k == K_CK   ? 4096 + (size_t)c->depth * c->size
+			      : (size_t)rte_ring_get_memsize_elem(c->size, c->depth);
 	mem = rte_zmalloc(NULL, s->len, 4096);
 	if (mem == NULL) {
-		fprintf(stderr,
-				"ringbench: no memory for a ring (%zu bytes); give the EAL more: "
-				"-m\n",
-				s->len);
+		crpc_err("no memory for a ring of %zu bytes; give the EAL more: -m", s->len);
 		return NULL;
 	}
 	if (kind_ours(k))
@@ -671,11 +609,15 @@ rb_ring_close(struct rb_slice *s)
 static const struct loops *
 end_open(struct end *e, struct rb_slice *s, bool first)
 {
-	const struct rb_case *c = &s->c;
+	const struct app_case *c = &s->c;
 	enum kind k = kind_of(c);
 
-	*e = (struct end){.out = first ? s->to : s->back, .in = first ? s->back : s->to,
-		.burst = c->burst, .inflight = c->inflight, .esize = c->size, .s = s};
+	*e = (struct end){.out = first ? s->to : s->back,
+		.in = first ? s->back : s->to,
+		.burst = c->burst,
+		.inflight = c->inflight,
+		.esize = c->size,
+		.s = s};
 	if (kind_ours(k)) {
 		crpc_spsc_prod_attach(&e->p, e->out, s->len);
 		crpc_spsc_cons_attach(&e->c, e->in, s->len);
@@ -684,10 +626,14 @@ end_open(struct end *e, struct rb_slice *s, bool first)
 }
 
 static void
-cxx_run(struct rb_slice *s, bool first, uint64_t end)
+cxx_run(struct rb_slice *s, bool first)
 {
-	struct rb_cxx_run run = {.size = s->c.size, .burst = s->c.burst, .inflight = s->c.inflight,
-		.stream = s->c.pattern == RB_STREAM, .check = s->c.check, .end_ticks = end,
+	struct rb_cxx_run run = {.size = s->c.size,
+		.burst = s->c.burst,
+		.inflight = s->c.inflight,
+		.stream = s->c.pattern == RB_STREAM,
+		.check = s->c.check,
+		.end_ticks = first ? crpc_clock_ticks() + s->c.ticks : 0,
 		.stop = (const uint32_t *)(uintptr_t)&s->stop};
 
 	rb_cxx_loop((int)s->c.transport, first, s->to, s->back, &run);
@@ -696,40 +642,25 @@ cxx_run(struct rb_slice *s, bool first, uint64_t end)
 }
 
 void
-rb_ring_first(struct rb_slice *s)
+rb_ring_run(struct rb_slice *s, int side)
 {
 	uint64_t end = crpc_clock_ticks() + s->c.ticks;
+	bool stream = s->c.pattern == RB_STREAM;
 	const struct loops *l;
 	struct end e;
 
 	if (s->c.transport == RB_DUPLEX) {
-		rb_duplex_first(s);
+		rb_duplex_run(s, side);
 		return;
 	}
 	if (is_cxx(s->c.transport)) {
-		cxx_run(s, true, end);
+		cxx_run(s, side == 0);
 		return;
 	}
-	l = end_open(&e, s, true);
-	(s->c.pattern == RB_STREAM ? l->producer : l->client)(&e, end);
-	crpc_fetch_add_relaxed(&s->bad, e.bad);
-}
-
-void
-rb_ring_second(struct rb_slice *s)
-{
-	const struct loops *l;
-	struct end e;
-
-	if (s->c.transport == RB_DUPLEX) {
-		rb_duplex_second(s);
-		return;
-	}
-	if (is_cxx(s->c.transport)) {
-		cxx_run(s, false, 0);
-		return;
-	}
-	l = end_open(&e, s, false);
-	(s->c.pattern == RB_STREAM ? l->consumer : l->server)(&e);
+	l = end_open(&e, s, side == 0);
+	if (side == 0)
+		(stream ? l->producer : l->client)(&e, end);
+	else
+		(stream ? l->consumer : l->server)(&e);
 	crpc_fetch_add_relaxed(&s->bad, e.bad);
 }

@@ -3,28 +3,13 @@
 #include <errno.h>
 #include <string.h>
 
-#include <rte_malloc.h>
-
 #include "crpc_clock.h"
 #include "crpc_flux.h"
-#include "crpc_mesh.h"
 #include "rb.h"
 #include "rb_msg.h"
 
 #define BURST_MAX 128u
 #define NODES_MAX 64u
-
-static void *
-alloc_dpdk(size_t len, void *arg)
-{
-	return rte_malloc(NULL, len, 4096);
-}
-
-static void
-release_dpdk(void *mem, void *arg)
-{
-	rte_free(mem);
-}
 
 static enum crpc_flux_variant
 variant_of(enum rb_transport t)
@@ -36,59 +21,40 @@ variant_of(enum rb_transport t)
 		return CRPC_FLUX_FASTFORWARD;
 	case RB_ONESIDED:
 		return CRPC_FLUX_ONESIDED;
+	case RB_RTE_RING:
+		return CRPC_FLUX_RTE_RING;
+	case RB_RTE_RING_RTS:
+		return CRPC_FLUX_RTE_RING_RTS;
+	case RB_RTE_RING_HTS:
+		return CRPC_FLUX_RTE_RING_HTS;
 	default:
 		return CRPC_FLUX_DUPLEX;
-	}
-}
-
-static enum crpc_mesh_backend
-backend_of(enum rb_transport t)
-{
-	switch (t) {
-	case RB_RTE_RING:
-		return CRPC_MESH_RTE_RING;
-	case RB_RTE_RING_RTS:
-		return CRPC_MESH_RTE_RING_RTS;
-	case RB_RTE_RING_HTS:
-		return CRPC_MESH_RTE_RING_HTS;
-	default:
-		return CRPC_MESH_FLUX;
 	}
 }
 
 int
 rb_nodes_open(struct rb_slice *s)
 {
-	struct crpc_mesh_attr a = {.backend = backend_of(s->c.transport),
-		.flux = {.nodes = s->c.nodes,
-			.variant = variant_of(s->c.transport),
-			.window = (uint32_t)crpc_pow2_ceil(s->c.inflight),
-			.msg_size = s->c.size,
-			.alloc = alloc_dpdk,
-			.release = release_dpdk}};
+	const struct crpc_flux_attr a = {.nodes = s->c.nodes,
+		.variant = variant_of(s->c.transport),
+		.window = (uint32_t)crpc_pow2_ceil(s->c.inflight),
+		.msg_size = s->c.size};
 
-	if (s->c.pattern == RB_FLUX)
-		s->flux = crpc_flux_create(&a.flux);
-	else
-		s->mesh = crpc_mesh_create(&a);
-	return s->flux != NULL || s->mesh != NULL ? 0 : -errno;
+	s->flux = crpc_flux_create(&a);
+	return s->flux != NULL ? 0 : -errno;
 }
 
 void
 rb_nodes_close(struct rb_slice *s)
 {
 	crpc_flux_free(s->flux);
-	crpc_mesh_free(s->mesh);
 	s->flux = NULL;
-	s->mesh = NULL;
 }
 
 /* One node and its own counts. */
 struct node {
 	struct crpc_flux_node *flux;
-	struct crpc_mesh_node *mesh;
-	struct crpc_flux_ep *flux_ep[NODES_MAX];
-	struct crpc_mesh_ep *mesh_ep[NODES_MAX];
+	struct crpc_flux_ep *ep[NODES_MAX];
 	uint32_t id;
 	uint32_t open[NODES_MAX];
 	uint64_t seq;
@@ -100,22 +66,20 @@ struct node {
 #define COOKIE(seq, peer) ((seq) << 8 | (peer))
 
 static void
-node_calls(struct node *n, const struct rb_case *c)
+node_calls(struct node *n, const struct app_case *c)
 {
 	uint64_t msg[BURST_MAX * 32], cookie[BURST_MAX];
-	uint32_t peer, k, i, room;
+	uint32_t k, i, room;
 
-	for (peer = 0; peer < c->nodes; peer++) {
+	for (uint32_t peer = 0; peer < c->nodes; peer++) {
 		while (peer != n->id && (room = c->inflight - n->open[peer]) > 0) {
 			k = room < c->burst ? room : c->burst;
 			for (i = 0; i < k; i++) {
 				rb_msg_fill(msg + (size_t)i * (c->size / 8), c->size, n->seq + i);
 				cookie[i] = COOKIE(n->seq + i, peer);
 			}
-			i = n->flux != NULL ? crpc_flux_call_burst(n->flux_ep[peer], 1, msg,
-						      c->size, c->size, cookie, (uint16_t)k)
-					    : crpc_mesh_call_burst(n->mesh_ep[peer], 1, msg,
-						      c->size, c->size, cookie, (uint16_t)k);
+			i = crpc_flux_call_burst(
+				n->ep[peer], 1, msg, c->size, c->size, cookie, (uint16_t)k);
 			n->seq += i;
 			n->open[peer] += i;
 			if (i < k)
@@ -126,39 +90,31 @@ node_calls(struct node *n, const struct rb_case *c)
 
 /* Reads every word of a request and writes every word of its answer: the word, raised by one. */
 static void
-node_answers(struct node *n, const struct rb_case *c)
+node_answers(struct node *n, const struct app_case *c)
 {
-	uint64_t msg[CRPC_FLUX_MSG_MAX / 8 + 1];
 	struct crpc_req req[BURST_MAX];
-	const uint64_t *from;
-	uint64_t *to;
-	uint32_t k, i, w;
+	uint32_t k;
+	uint64_t *word;
 
-	k = n->flux != NULL ? crpc_flux_recv(n->flux, 1, req, BURST_MAX)
-			    : crpc_mesh_recv(n->mesh, 1, req, BURST_MAX);
-	for (i = 0; i < k; i++) {
-		from = req[i].data;
-		to = n->flux != NULL ? (uint64_t *)(uintptr_t)from : msg;
-		for (w = 0; w < c->size / 8; w++)
-			to[w] = from[w] + 1;
-		if (n->flux == NULL)
-			n->bad += crpc_mesh_reply(n->mesh, 1, req[i].token, msg, c->size) != 0;
+	k = crpc_flux_recv(n->flux, 1, req, BURST_MAX);
+	for (uint32_t i = 0; i < k; i++) {
+		word = (uint64_t *)(uintptr_t)req[i].data;
+		for (uint32_t w = 0; w < c->size / 8; w++)
+			word[w]++;
 	}
-	if (n->flux != NULL)
-		n->bad += crpc_flux_reply_burst(n->flux, 1, req, NULL, c->size, (uint16_t)k) != k;
+	n->bad += crpc_flux_reply_burst(n->flux, 1, req, NULL, c->size, (uint16_t)k) != k;
 }
 
 static void
-node_polls(struct node *n, const struct rb_case *c)
+node_polls(struct node *n, const struct app_case *c)
 {
 	struct crpc_done done[BURST_MAX];
-	uint32_t k, i, w;
+	uint32_t k, w;
 	const uint64_t *d;
 	uint64_t sum;
 
-	k = n->flux != NULL ? crpc_flux_poll(n->flux, 1, done, BURST_MAX)
-			    : crpc_mesh_poll(n->mesh, 1, done, BURST_MAX);
-	for (i = 0; i < k; i++) {
+	k = crpc_flux_poll(n->flux, 1, done, BURST_MAX);
+	for (uint32_t i = 0; i < k; i++) {
 		n->open[done[i].cookie & 0xff]--;
 		if (done[i].status != 0) {
 			n->bad++;
@@ -180,45 +136,30 @@ node_join(struct node *n, struct rb_slice *s, uint32_t id)
 {
 	memset(n, 0, sizeof(*n));
 	n->id = id;
-	if (s->flux != NULL)
-		n->flux = crpc_flux_join(s->flux, id);
-	else
-		n->mesh = crpc_mesh_join(s->mesh, id);
+	n->flux = crpc_flux_join(s->flux, id);
 	crpc_fetch_add_relaxed(&s->ready, 1);
-}
-
-static void
-node_leave(struct node *n)
-{
-	if (n->flux != NULL)
-		crpc_flux_leave(n->flux);
-	else if (n->mesh != NULL)
-		crpc_mesh_leave(n->mesh);
 }
 
 void
 rb_nodes_run(struct rb_slice *s, uint32_t lcore_index)
 {
-	const struct rb_case *c = &s->c;
+	const struct app_case *c = &s->c;
 	struct node node[NODES_MAX];
-	uint32_t n = 0, i, k, turn = 0;
+	uint32_t n = 0, turn = 0;
 	uint64_t end;
 
-	for (i = lcore_index; i < c->nodes; i += c->nlcores)
+	for (uint32_t i = lcore_index; i < c->nodes; i += c->nlcores)
 		node_join(&node[n++], s, i);
 	while (crpc_load_acquire(&s->ready) < c->nodes)
 		;
-	for (i = 0; i < n; i++)
-		for (k = 0; k < c->nodes; k++)
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < c->nodes; k++)
 			if (k != node[i].id)
 				node[i].bad +=
-					(node[i].flux != NULL ? crpc_flux_connect(node[i].flux, k,
-									&node[i].flux_ep[k])
-							      : crpc_mesh_connect(node[i].mesh, k,
-									&node[i].mesh_ep[k])) != 0;
+					crpc_flux_connect(node[i].flux, k, &node[i].ep[k]) != 0;
 	end = crpc_clock_ticks() + c->ticks;
 	while (crpc_load_relaxed(&s->stop) == 0) {
-		for (i = 0; i < n; i++) {
+		for (uint32_t i = 0; i < n; i++) {
 			node_calls(&node[i], c);
 			node_answers(&node[i], c);
 			node_polls(&node[i], c);
@@ -230,9 +171,9 @@ rb_nodes_run(struct rb_slice *s, uint32_t lcore_index)
 	crpc_fetch_add_relaxed(&s->ready, 1);
 	while (crpc_load_acquire(&s->ready) < c->nodes + c->nlcores)
 		;
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		crpc_fetch_add_relaxed(&s->done, node[i].done);
 		crpc_fetch_add_relaxed(&s->bad, node[i].bad);
-		node_leave(&node[i]);
+		crpc_flux_leave(node[i].flux);
 	}
 }

@@ -11,9 +11,8 @@ crpc_inline void
 rb_msg_fill(void *msg, uint32_t esize, uint64_t seq)
 {
 	uint64_t *w = msg;
-	uint32_t i;
 
-	for (i = 0; i < esize / 8; i++)
+	for (uint32_t i = 0; i < esize / 8; i++)
 		w[i] = seq + i;
 }
 
@@ -23,9 +22,8 @@ rb_msg_use(const void *msg, uint32_t esize, uint64_t seq, bool check)
 {
 	const uint64_t *w = msg;
 	uint64_t sum = 0, bad = 0;
-	uint32_t i;
 
-	for (i = 0; i < esize / 8; i++) {
+	for (uint32_t i = 0; i < esize / 8; i++) {
 		if (check)
 			bad += w[i] != seq + i;
 		sum += w[i];

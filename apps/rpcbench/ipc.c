@@ -1,238 +1,254 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Layer ipc: options, and which lanes are compared with each other. */
-#include <errno.h>
-#include <string.h>
-
+/* Layer ipc: options, which lanes are compared with each other, rows and targets. */
 #include "app_fail.h"
-#include "ipc.h"
+#include "lane.h"
 
 enum ipc_preset { PRESET_NONE, PRESET_TARGETS };
 
-static const char *const transports[] = {
-	"ipc", "unix_socket", "pipe", "ucx_posix", "zmq_ipc", "zmq_tcp", NULL};
+/** What is compared. */
+enum ipc_transport { LANE_IPC, LANE_UNIX, LANE_PIPE, LANE_UCX, LANE_ZMQ_IPC, LANE_ZMQ_TCP };
+
+extern const struct lane_way lane_ipc, lane_unix, lane_pipe, lane_ucx, lane_zmq_ipc, lane_zmq_tcp;
+
+static const struct app_way *const ways[] = {
+	[LANE_IPC] = &lane_ipc.base,
+	[LANE_UNIX] = &lane_unix.base,
+	[LANE_PIPE] = &lane_pipe.base,
+	[LANE_UCX] = &lane_ucx.base,
+	[LANE_ZMQ_IPC] = &lane_zmq_ipc.base,
+	[LANE_ZMQ_TCP] = &lane_zmq_tcp.base,
+};
+
+/* Where a peer's package was not there, its name and package remain. */
+#ifndef RPB_HAVE_UCX
+const struct lane_way lane_ucx = {.base = {"ucx_posix", "libucx-dev"}};
+#endif
+#ifndef RPB_HAVE_ZMQ
+const struct lane_way lane_zmq_ipc = {.base = {"zmq_ipc", "libzmq3-dev"}};
+const struct lane_way lane_zmq_tcp = {.base = {"zmq_tcp", "libzmq3-dev"}};
+#endif
+
 static const char *const modes[] = {"sync", "async", "oneway", NULL};
 static const char *const presets[] = {"none", "targets", NULL};
 
-static struct ipc_opt opt = {
-	.modes = {.n = 2, .v = {LANE_SYNC, LANE_ASYNC}},
-	.clients = {.n = 1, .v = {1}},
-	.depths = {.n = 1, .v = {32}},
-	.sizes = {.n = 1, .v = {32}},
+static struct rpb_opt opt = {
+	.modes = {2, {LANE_SYNC, LANE_ASYNC}},
+	.clients = {1, {1}},
+	.depths = {1, {32}},
+	.sizes = {1, {32}},
 	.burst = 32,
 	.active = 8,
-	.slice_ms = 60,
-	.repeat = 5,
+	.length = APP_LENGTH_DEFAULT,
 };
 
 static const struct app_opt opts[] = {
-	{"transport", APP_OPT_CHOICES, "LIST",
-		"ipc, unix_socket, pipe, ucx_posix, zmq_ipc, zmq_tcp, or all (all that are built)",
-		&opt.transports, 0, 0, transports},
-	{"mode", APP_OPT_CHOICES, "LIST",
-		"sync: round trips; async: rate; oneway: rate without answers",
-		&opt.modes, 0, 0, modes},
-	{"clients", APP_OPT_UINTS, "LIST", "clients, on one lcore", &opt.clients, 1,
-		LANE_CLIENTS_MAX, NULL},
-	{"depth", APP_OPT_UINTS, "LIST", "async: open calls of each client", &opt.depths, 1,
-		LANE_DEPTH_MAX, NULL},
-	{"size", APP_OPT_UINTS, "LIST", "bytes of a request and of its answer, multiples of 8",
-		&opt.sizes, 8, LANE_SIZE_MAX, NULL},
-	{"burst", APP_OPT_UINT, "N", "async: calls that a client makes at a stretch", &opt.burst, 1,
-		LANE_BURST_MAX, NULL},
-	{"connected", APP_OPT_UINT, "N",
-		"what idle clients cost: N connected of which --active call, beside only those",
-		&opt.connected, 1, LANE_CLIENTS_MAX, NULL},
-	{"active", APP_OPT_UINT, "M", "with --connected: clients that call", &opt.active, 1,
-		LANE_CLIENTS_MAX, NULL},
-	{"slice-ms", APP_OPT_UINT, "MS", "length of a slice", &opt.slice_ms, 1, 10000, NULL},
-	{"seconds", APP_OPT_REAL, "S", "slices of each lane in a round, together; 0: one slice",
-		&opt.seconds, 0, 3600, NULL},
-	{"repeat", APP_OPT_UINT, "N", "rounds over all lanes", &opt.repeat, 1, 1000, NULL},
-	{"check", APP_OPT_FLAG, NULL, "prove answers, in slices of their own that are not timed",
-		&opt.check, 0, 0, NULL},
-	{"counters", APP_OPT_FLAG, NULL,
-		"the CPU's counters per call of the client's lcore, where it has any",
-		&opt.counters, 0, 0, NULL},
-	{"percentiles", APP_OPT_FLAG, NULL, "sync: also clock every call, in slices of their own",
-		&opt.percentiles, 0, 0, NULL},
-	{"preset", APP_OPT_CHOICE, "NAME",
-		"targets: what has to be reached, with a verdict for each line", &opt.preset, 0, 0,
-		presets},
-	{"json", APP_OPT_STRING, "FILE", "append one object per result", &opt.json, 0, 0, NULL},
+	APP_TRANSPORT(&opt.transports, "calls; without it all that are built", rpb_transports),
+	APP_CHOICE("mode", &opt.modes, "round trips, rate, or rate without answers", modes),
+	APP_CLIENTS(&opt.clients, "on one lcore", 1, CRPC_IPC_CLIENTS_MAX),
+	APP_DEPTH(&opt.depths, "each client; async only", CRPC_IPC_DEPTH_MAX),
+	APP_SIZE(&opt.sizes, "a request and of its answer, a multiple of 8", 8, CRPC_IPC_MSG_MAX),
+	APP_BURST(&opt.burst, "that a client sends at a stretch; async only"),
+	APP_OPT("connected", "N", &opt.connected,
+		"what idle clients cost: N connected of which --active call, and only those", 1,
+		CRPC_IPC_CLIENTS_MAX),
+	APP_OPT("active", "N", &opt.active, "with --connected: clients that call", 1,
+		CRPC_IPC_CLIENTS_MAX),
+	APP_LENGTH(&opt.length, "", "lanes"),
+	APP_VERIFY(&opt.verify, "every answer, in slices of their own that are not timed"),
+	APP_CPU_COUNTERS(&opt.counters, "call of the client's lcore"),
+	APP_FLAG("percentiles", &opt.percentiles,
+		"sync: also clock every call, in slices of their own"),
+	APP_PRESET(
+		&opt.preset, "targets: what has to be reached, with a verdict for each", presets),
+	APP_JSON(&opt.json),
 };
 
-static void
-ipc_help(FILE *out)
-{
-	size_t i;
-
-	fprintf(out, "usage: rpcbench [EAL arguments] -- ipc [options]\n\n"
-		     "Round trip and rate of calls between two processes, a server on the second "
-		     "lcore and\nall clients on the first, beside what people use instead.\n\n");
-	app_opt_help(opts, CRPC_DIM(opts), out);
-	for (i = 0; i < LANE_TRANSPORTS; i++)
-		if (!lane_ops[i]->built)
-			fprintf(out, "\n%s is not in this build: it needs %s.\n", lane_ops[i]->name,
-				lane_ops[i]->package);
-}
-
-/* All that are built, unless the user chose. */
 static int
-transports_default(void)
+ipc_check(void)
 {
-	const struct lane_ops *ops;
-	uint32_t i;
-
-	for (i = 0; i < opt.transports.n; i++) {
-		ops = lane_ops[opt.transports.v[i]];
-		if (!ops->built && opt.transports.n < LANE_TRANSPORTS)
-			return app_fail("--transport %s is not in this build; install %s and build "
-					"again",
-				ops->name, ops->package);
-	}
-	if (opt.transports.n != 0)
-		return 0;
-	for (i = 0; i < LANE_TRANSPORTS; i++)
-		if (lane_ops[i]->built)
-			opt.transports.v[opt.transports.n++] = i;
-	return 0;
-}
-
-static int
-ipc_parse(int argc, char **argv)
-{
-	uint32_t i;
-	int rc = app_opt_parse(opts, CRPC_DIM(opts), argc, argv);
-
-	if (rc != 0)
-		return rc;
-	for (i = 0; i < opt.sizes.n; i++)
-		if (opt.sizes.v[i] % 8 != 0)
-			return app_fail("--size %lu is not a multiple of 8; give 8 to %d",
-				(unsigned long)opt.sizes.v[i], LANE_SIZE_MAX);
 	if (opt.connected != 0 && opt.active > opt.connected)
 		return app_fail("--active %lu is more than --connected %lu; give 1 to %lu",
 			(unsigned long)opt.active, (unsigned long)opt.connected,
 			(unsigned long)opt.connected);
-	rc = transports_default();
-	if (rc == 0 && opt.json != NULL)
-		rc = app_json_check("json", opt.json);
-	return rc;
+	return 0;
 }
 
+/* The transports side by side: each with those clients, or with the active and with all of them. */
 static int
-group_finish(struct ipc_group *g)
+run_case(struct rpb_run *run, struct app_case *c)
 {
-	int rc = g->n == 0 ? 0 : ipc_group_measure(g);
+	struct app_group g = call_group(run);
+	uint32_t clients = c->clients;
 
-	if (g->n != 0 && ipc_out_group(g) != 0)
-		rc = -EIO;
-	ipc_group_fini(g);
-	return rc;
-}
-
-/* The transports side by side. */
-static int
-run_case(struct ipc_run *run, struct lane_conf *c)
-{
-	struct ipc_group g = {.run = run};
-	uint32_t i;
-
-	for (i = 0; i < opt.transports.n; i++) {
-		c->transport = (enum lane_transport)opt.transports.v[i];
-		ipc_group_add(&g, c);
+	c->active = opt.connected != 0 ? (uint32_t)opt.active : clients;
+	c->clocked = opt.connected != 0;
+	for (uint32_t i = 0; i < opt.transports.n; i++) {
+		c->transport = (uint32_t)opt.transports.v[i];
+		c->clients = c->active;
+		call_add(run, &g, c);
+		c->clients = clients;
+		if (clients != c->active)
+			call_add(run, &g, c);
 	}
-	return group_finish(&g);
+	return call_run(&g);
 }
 
-/* Each transport with only the active clients, and with all the idle ones. */
 static int
-run_connected(struct ipc_run *run, struct lane_conf *c)
+run_all(struct rpb_run *run)
 {
-	struct ipc_group g = {.run = run, .clocked = true};
-	uint32_t i;
-
-	c->active = (uint32_t)opt.active;
-	for (i = 0; i < opt.transports.n; i++) {
-		c->transport = (enum lane_transport)opt.transports.v[i];
-		c->clients = (uint32_t)opt.active;
-		ipc_group_add(&g, c);
-		c->clients = (uint32_t)opt.connected;
-		if (opt.connected != opt.active)
-			ipc_group_add(&g, c);
-	}
-	return group_finish(&g);
-}
-
-/* Every client count at one mode, depth and size. */
-static int
-run_clients(struct ipc_run *run, const struct lane_conf *conf)
-{
-	struct lane_conf c = *conf;
-	uint32_t i;
+	const struct app_list one = {1, {1}}, connected = {1, {opt.connected}};
+	struct app_case c = {0};
+	const struct app_axis axes[] = {{&opt.sizes, &c.size}, {&opt.depths, &c.depth},
+		{opt.connected != 0 ? &connected : &opt.clients, &c.clients}};
+	struct app_axis sync[] = {axes[0], {&one, &c.depth}, axes[2]};
 	int rc = 0;
 
-	if (opt.connected != 0)
-		return run_connected(run, &c);
-	for (i = 0; i < opt.clients.n && rc == 0 && !rpb_interrupted(); i++) {
-		c.clients = c.active = (uint32_t)opt.clients.v[i];
-		rc = run_case(run, &c);
+	for (uint32_t m = 0; m < opt.modes.n; m++) {
+		c.mode = (uint32_t)opt.modes.v[m];
+		for (uint32_t at = 0; rc == 0 && !app_party_stopped(run->party) &&
+			app_axes_set(c.mode == LANE_SYNC ? sync : axes, CRPC_DIM(axes), at);
+			at++) {
+			c.burst = (uint32_t)crpc_min(opt.burst, c.depth);
+			rc = run_case(run, &c);
+		}
 	}
 	return rc;
 }
 
-static int
-run_all(struct ipc_run *run)
-{
-	struct lane_conf c = {0};
-	uint32_t m, s, d;
-	int rc = 0;
+/* ---- rows ---- */
 
-	for (m = 0; m < opt.modes.n; m++)
-		for (s = 0; s < opt.sizes.n; s++)
-			for (d = 0; d < opt.depths.n && rc == 0 && !rpb_interrupted(); d++) {
-				c.mode = (enum lane_mode)opt.modes.v[m];
-				c.size = (uint32_t)opt.sizes.v[s];
-				c.depth = c.mode == LANE_SYNC ? 1 : (uint32_t)opt.depths.v[d];
-				c.burst = (uint32_t)crpc_min(opt.burst, c.depth);
-				if (c.mode == LANE_SYNC && d > 0)
-					continue;
-				rc = run_clients(run, &c);
-			}
-	return rc;
+/* How many times better this lane is than ours; 0 if one of them has no figure. */
+static double
+ratio_ipc(const struct app_group *g, double figure, uint32_t mode)
+{
+	double mine = g->lane[0]->c->transport == LANE_IPC ? call_median(g, 0, LANE_VALUE) : 0;
+
+	if (!(mine > 0) || !(figure > 0))
+		return 0;
+	return mode == LANE_SYNC ? mine / figure : figure / mine;
+}
+
+static void
+ipc_row(const struct app_group *g, const struct app_lane *base, json_t *row)
+{
+	const struct call_lane *l = (const struct call_lane *)base;
+	double line_ns = app_series_line_ns(&base->series[LANE_VALUE], g->trial.state);
+	bool sync = l->c.mode == LANE_SYNC;
+	static struct crpc_hist hist;
+	struct app_figure f;
+
+	app_series_figure(&base->series[LANE_VALUE], g->trial.state, &f);
+	app_row_set(row, "{s:s,s:i,s:i,s:i,s:i,s:i}", "mode", modes[l->c.mode], "clients",
+		l->c.clients, "active", l->c.active, "depth", l->c.depth, "burst", l->c.burst,
+		"size", l->c.size);
+	app_row_figure(row, sync ? "latency" : "rate", &f, sync ? "ns" : "Mops/s");
+	app_row_ratio(row, "ratio_ipc", ratio_ipc(g, f.median, l->c.mode));
+	app_row_ratio(row, "ratio_line", sync && f.median > 0 ? line_ns / f.median : 0);
+	app_row_series(row, "time_server_call", &base->series[LANE_COST], &g->trial, "ns");
+	app_row_series(row, "time_server_empty_poll", &base->series[LANE_EMPTY], &g->trial, "ns");
+	app_row_set(row, "{s:f,s:f}", "line_ns", line_ns, "line_rate_mlps", l->run->line_rate);
+	if (call_hist(g, base, &hist)) /* Of ticks. */
+		app_row_hist(row, "lat_ns", &hist, (double)crpc_clock.mult / 4294967296.0);
+	if (l->counted != 0)
+		app_row_counters(row, "counters_per_call", l->counter, (double)l->counted);
+}
+
+/* ---- targets ---- */
+
+/* Calls open where one client is to be as fast as it can: two bursts, which stay in the caches. */
+#define PIPE_BURST   32
+#define PIPE_DEPTH   (2 * PIPE_BURST)
+#define IDLE_CLIENTS 1024
+
+/* What is made of a group's first lane, and of another one. */
+enum target_of {
+	OF_LINE,  /* Latency / the line's ping-pong. */
+	OF_VALUE, /* The figure. */
+	OF_PEER,  /* How many times better than the other. */
+	OF_COST,  /* The server's time per call in the other / in the first. */
+};
+
+#define LANE(lane, how, n, act, deep, many)                                                        \
+	{                                                                                          \
+		.transport = (lane), .mode = (how), .clients = (n), .active = (act),               \
+		.depth = (deep), .burst = (many), .size = 32                                       \
+	}
+#define SYNC(lane)                       LANE(lane, LANE_SYNC, 1, 1, 1, 1)
+#define ASYNC(lane, n, act, deep, many)  LANE(lane, LANE_ASYNC, n, act, deep, many)
+#define ONEWAY(lane, n, act, deep, many) LANE(lane, LANE_ONEWAY, n, act, deep, many)
+
+static const struct call_goals goals[] = {
+	{.lane = {SYNC(LANE_IPC), SYNC(LANE_UCX)},
+		.target = {{"synchronous round trip, 32 bytes / line ping-pong", OF_LINE, 1.5,
+				   true},
+			{"UCX posix round trip / ours", OF_PEER, 1.0, false, 1}}},
+	{.lane = {ASYNC(LANE_IPC, 1, 1, PIPE_DEPTH, PIPE_BURST),
+		 ASYNC(LANE_UCX, 1, 1, PIPE_DEPTH, PIPE_BURST),
+		 ONEWAY(LANE_UCX, 1, 1, PIPE_DEPTH, PIPE_BURST)},
+		.target = {{"1 client, 32 bytes, bursts of 32, M calls/s", OF_VALUE, 100, false},
+			{"the same / calls of UCX posix", OF_PEER, 5.0, false, 1},
+			{"the same / one-way messages of UCX posix", OF_PEER, 5.0, false, 2}}},
+	{.lane = {ASYNC(LANE_IPC, 16, 16, 4, 4), ASYNC(LANE_UCX, 16, 16, 4, 4)},
+		.target = {{"16 clients on one lcore, depth 4, M calls/s", OF_VALUE, 60, false}}},
+	{.lane = {ASYNC(LANE_IPC, 8, 8, 4, 4), ASYNC(LANE_IPC, IDLE_CLIENTS, 8, 4, 4)},
+		.target = {{"8 active of 1024 clients / 8 of 8: server time per call", OF_COST, 1.3,
+			true, 1}},
+		.clocked = true},
+};
+
+/* The figure; 0 or below if a lane that it needs has none. */
+static double
+target_value(const struct app_group *g, const struct app_target *t)
+{
+	enum lane_series of = t->of == OF_COST ? LANE_COST : LANE_VALUE;
+	double mine = call_median(g, 0, of), other = call_median(g, t->other, of), line;
+
+	switch (t->of) {
+	case OF_LINE:
+		line = g->n == 0
+			? 0
+			: app_series_line_ns(&g->lane[0]->series[LANE_VALUE], g->trial.state);
+		return line > 0 ? mine / line : 0;
+	case OF_VALUE:
+		return mine;
+	default:
+		if (!(mine > 0) || !(other > 0))
+			return 0;
+		return t->of == OF_COST || g->lane[0]->c->mode == LANE_SYNC ? other / mine
+									    : mine / other;
+	}
+}
+
+static void
+target_fill(const void *group, struct app_target *t)
+{
+	double value = target_value(group, t);
+
+	t->value = value > 0 ? value : -1;
+	t->unmeasured = t->of == OF_PEER ? "no peer" : NULL;
 }
 
 static int
-ipc_layer_run(struct rpb *rpb)
+ipc_run(struct rpb_run *run)
 {
-	struct ipc_run run = {.opt = &opt, .rpb = rpb};
-	int rc = 0;
-
-	if (opt.json != NULL) {
-		run.json = app_json_open("json", opt.json);
-		if (run.json == NULL)
-			return APP_EXIT_USAGE;
-	}
-	run.line_ns = rpb_pair_line_ns(rpb->pair);
-	run.line_rate = rpb_pair_line_rate(rpb->pair);
-	ipc_out_limits(&run);
-	rc = opt.preset == PRESET_TARGETS ? ipc_targets(&run) : run_all(&run);
-	if (run.json != NULL)
-		fclose(run.json);
-	if (rc != 0 && !rpb_pair_alive(rpb->pair))
-		app_note("%s", rpb_pair_why(rpb->pair));
-	else if (rc != 0)
-		app_note("a result could not be written to %s", opt.json);
-	if (rpb_interrupted())
-		app_note("interrupted: results so far");
-	return rc != 0 || run.failed != 0 ? APP_EXIT_RUN : APP_EXIT_OK;
+	run->line_rate = app_party_line_rate(run->party);
+	printf("machine: %.0f M lines/s one way\n", run->line_rate);
+	return opt.preset == PRESET_TARGETS ? call_targets(run, goals, CRPC_DIM(goals), target_fill)
+					    : run_all(run);
 }
 
 const struct rpb_layer rpb_layer_ipc = {
 	.name = "ipc",
 	.what = "between two processes of a host, through shared memory",
-	.pair = true,
-	.help = ipc_help,
-	.parse = ipc_parse,
-	.run = ipc_layer_run,
+	.about = "Round trip and rate of calls between two processes, a server on the second\n"
+		 "lcore and all clients on the first, compared with what people use.\n",
+	.opt = &opt,
+	.opts = opts,
+	.nopts = CRPC_DIM(opts),
+	.ways = ways,
+	.nways = CRPC_DIM(ways),
+	.unit = 8,
+	.check = ipc_check,
+	.run = ipc_run,
+	.row = ipc_row,
 };

@@ -4,129 +4,205 @@
 
 /**
  * @file
- * One way to call another process, opened once and measured in slices: what lane_*.c implement.
+ * Lanes of calls (app_lane.h): one way to call, opened once and measured in slices.
  *
- *     first process                        second process
- *     open()  <---- meet each other ---->  serve_open()
- *     for each slice:                      serve() until the pair says stop
- *         go(warm-up), go(timed), drain()
- *     close()                              serve_close()
+ *     side 0: clients                      side 1: server
+ *     open                                 open
+ *     meet    <---- at the same time ----> meet
+ *     for each slice:                      serve until side 0 is over
+ *         warm up, timed calls, drain
+ *     close                                close
+ *
+ * Ways of layer ipc (lane_*.c) do a part of a slice in one call: go(), drain() and serve(). Ways of
+ * layers net and raw (net_*.c) do it in turns, step(), as one lcore may have both sides.
  *
  * A call is answered with its own bytes. Its first word names the client (16 bits) and the call;
  * word i is the first one plus i. Every word is written by its sender and read by its receiver, in
- * every lane; `check` also compares them.
+ * every lane; `check` also compares them. Sizes are whole words of 8 bytes.
  *
- * Sizes are whole words of 8 bytes.
+ * Sides belong to one thread, which opens, meets, calls and closes.
  */
 
+#include <errno.h>
 #include <string.h>
 
+#include "app_perf.h"
 #include "crpc_clock.h"
+#include "crpc_copyrpc.h"
 #include "crpc_hist.h"
-#include "pair.h"
+#include "rpb.h"
 
-/** Lanes that one run interleaves at most. */
-#define LANE_MAX 16
-/** Limits of what one lane is asked for. */
-#define LANE_CLIENTS_MAX CRPC_IPC_CLIENTS_MAX
-#define LANE_DEPTH_MAX   CRPC_IPC_DEPTH_MAX
-#define LANE_BURST_MAX   CRPC_BURST_MAX
-#define LANE_SIZE_MAX    CRPC_IPC_MSG_MAX
+/** Bytes of an address of layer ipc, and of an endpoint of the others. */
+#define LANE_ADDR_MAX 4096
+#define NET_ADDR_LEN  CRPC_COPYRPC_ADDR_LEN
+/** Limits of an endpoint of net and raw. */
+#define NET_DEPTH_MAX 1024
+#define NET_SIZE_MAX  16384
 
 /** How clients call. */
 enum lane_mode {
-	LANE_SYNC,  /**< One call at a time: the next client calls when the answer is there. */
-	LANE_ASYNC, /**< Each active client keeps `depth` calls open. */
-	LANE_ONEWAY, /**< Messages without an answer, at most `depth` ahead of the server. */
+	LANE_SYNC,   /**< One call at a time: the next client calls when the answer is there. */
+	LANE_ASYNC,  /**< Each active client keeps `depth` calls open. */
+	LANE_ONEWAY, /**< Messages without an answer; ipc: at most `depth` ahead of the server. */
 	LANE_MODES,
 };
 
-/** What is compared. */
-enum lane_transport {
-	LANE_IPC,
-	LANE_UNIX,
-	LANE_PIPE,
-	LANE_UCX,
-	LANE_ZMQ_IPC,
-	LANE_ZMQ_TCP,
-	LANE_TRANSPORTS,
-};
-
 /** What one lane is. */
-struct lane_conf {
-	enum lane_transport transport;
-	enum lane_mode mode;
-	uint32_t clients; /**< Connected. */
-	uint32_t active;  /**< Of those, calling; the first ones. */
-	uint32_t depth;   /**< Open calls of a client; 1 in LANE_SYNC. */
-	uint32_t burst;   /**< Calls made at a stretch, and answers taken, at most. */
-	uint32_t size;    /**< Bytes of a request and of its answer. */
-	uint32_t index;   /**< Of the lane, below LANE_MAX. */
-	char name[48];    /**< Unique on this host, for addresses. */
+struct app_case {
+	uint32_t transport; /**< Index of its way. */
+	uint32_t mode;      /**< enum lane_mode. */
+	uint32_t clients;   /**< Connected; net: endpoints of one client. */
+	uint32_t active;    /**< Of those, calling; the first ones. */
+	uint32_t depth;     /**< Open calls of a client; ipc: 1 in LANE_SYNC. */
+	uint32_t burst;     /**< ipc: calls made at a stretch, and answers taken, at most. */
+	uint32_t size;      /**< Bytes of a request and of its answer. */
+	uint32_t ring_size; /**< copyrpc; 0: as large as the depth needs. */
+	uint32_t flush;     /**< enum crpc_copyrpc_flush_policy. */
+	uint32_t flow;      /**< enum crpc_copyrpc_flow. */
+	uint32_t arrival;   /**< enum crpc_copyrpc_arrival. */
+	bool clocked;       /**< The server counts its turns. */
+	char name[48];      /**< Unique on this host, for addresses. */
 };
 
-/** First process: every client of a lane. The transport's own data stands behind it. */
-struct lane_client {
-	struct lane_conf conf;
-	struct rpb_pair *pair;
-	uint64_t bad;   /**< Answers that were wrong. */
-	uint64_t open;  /**< Calls without an answer, of all clients. */
+/** A side of a lane. The way's own data stands behind it. */
+struct lane_end {
+	struct app_case conf;
+	struct app_lane *lane;
+	uint64_t bad;           /**< Answers that were wrong. */
+	uint64_t open;          /**< Calls without an answer, of all clients. */
 	struct crpc_hist *hist; /**< LANE_SYNC: takes each call's time, ticks; NULL: none. */
-	bool broken;    /**< A call failed: the lane is of no use any more. */
-	char why[256];  /**< The cause. */
+	bool server, oneway;
+	bool check;  /**< Compare answers. */
+	bool broken; /**< A call failed: the lane is of no use any more. */
 };
 
-/** Second process: what a slice was like there. */
+/** What a slice was like at side 1. */
 struct lane_served {
 	uint64_t calls;
 	uint64_t busy_calls;  /**< Of turns that found requests: how many, */
 	uint64_t busy_ticks;  /**< and their time. */
 	uint64_t empty_turns; /**< Turns that found none, */
 	uint64_t empty_ticks; /**< and their time. */
-	uint64_t away_ns;
-	bool clocked; /**< Ticks and empty turns were counted. */
+	bool clocked;         /**< Ticks and empty turns were counted. */
 };
 
-/** A transport. */
-struct lane_ops {
-	const char *name;
-	const char *package; /**< Debian package that it needs; NULL: nothing. */
-	bool built;
-	bool oneway;   /**< Has LANE_ONEWAY. */
-	bool sleeps;   /**< Waits in the kernel, so its threads lose their cores all the time. */
-	uint32_t clients_max;
-	/**
-	 * Second process: 0 or -errno after rpb_pair_fail(). Returns when all clients are there.
-	 */
-	int (*serve_open)(struct rpb_pair *p, const struct lane_conf *c, void **server);
-	/** Answer until rpb_pair_stopped(); `out` is zero. */
-	void (*serve)(struct rpb_pair *p, void *server, struct lane_served *out);
-	void (*serve_close)(void *server);
-	/** First process: NULL after lane_why(); meets serve_open(). */
-	struct lane_client *(*open)(struct rpb_pair *p, const struct lane_conf *c);
-	/** Call until the clock's ticks reach `end`: calls answered, or one-way messages sent. */
-	uint64_t (*go)(struct lane_client *c, uint64_t end, bool check);
-	/** Take answers, make no calls, until none is open or `end` is reached. */
-	void (*drain)(struct lane_client *c, uint64_t end);
-	void (*close)(struct lane_client *c);
+/** What an end's device did. */
+enum lane_count {
+	LANE_DOORBELLS,
+	LANE_WQEBBS,
+	LANE_CQES,
+	LANE_READS,      /**< RDMA READs for flow control. */
+	LANE_PCIE_BYTES, /**< This and the next only where `card`. */
+	LANE_PACKETS,
+	LANE_BATCHES,  /**< Writes that carried messages, */
+	LANE_MESSAGES, /**< and these. */
+	LANE_REPEATED, /**< udrpc: packets. */
+	LANE_COUNTS,
 };
-
-extern const struct lane_ops lane_ipc, lane_unix, lane_pipe, lane_ucx, lane_zmq_ipc, lane_zmq_tcp;
 
 /** All of them. */
-extern const struct lane_ops *const lane_ops[LANE_TRANSPORTS];
+struct lane_ledger {
+	uint64_t n[LANE_COUNTS];
+	bool card;
+};
+
+/** What a lane's figure is. */
+enum lane_unit {
+	LANE_RATE,    /**< Millions per second. */
+	LANE_LATENCY, /**< ns each: one at a time. */
+	LANE_BYTES,   /**< GB/s, one at a time. */
+};
+
+/** A way to call; state[0] is a struct lane_end, and state[1] of one with step(). */
+struct lane_way {
+	struct app_way base;
+	enum lane_unit unit;   /**< ipc: LANE_SYNC gives latencies. */
+	bool oneway;           /**< Has LANE_ONEWAY. */
+	uint32_t files_client; /**< As of base, for each client. */
+	/** Side 1: answer until `over` is not 0; `out` is zero but for `clocked`. */
+	void (*serve)(struct app_lane *l, const _Atomic uint32_t *over, struct lane_served *out);
+	/** Call until the clock's ticks reach `end`: calls answered, or one-way messages sent. */
+	uint64_t (*go)(struct lane_end *e, uint64_t end, bool check);
+	/** Take answers, make no calls, until none is open or `end` is reached. */
+	void (*drain)(struct lane_end *e, uint64_t end);
+	/**
+	 * In place of these: one turn of the loop. The client makes new calls only if `more`.
+	 *
+	 * @return
+	 *   Client: calls that ended; server: those that it served.
+	 */
+	uint32_t (*step)(struct lane_end *e, uint64_t now_ns, bool more);
+	/** All since the device was opened; may be NULL. */
+	void (*ledger)(const struct lane_end *e, struct lane_ledger *ledger);
+};
+
+/* ---- calls.c ---- */
+
+/** Series of a lane. */
+enum lane_series {
+	LANE_VALUE, /**< In its unit. */
+	LANE_COST,  /**< The server's ns per call, where it counts them. */
+	LANE_EMPTY, /**< The server's ns per poll that finds nothing. */
+};
+
+/** A lane of calls in a group. */
+struct call_lane {
+	struct app_lane base;
+	struct app_case c;
+	const struct rpb_run *run;
+	enum lane_unit unit;
+	struct call_report {
+		struct app_report base;
+		uint64_t calls;            /**< Side 0: of the timed part, */
+		uint64_t all;              /**< and of what stands before and behind it. */
+		struct lane_served served; /**< Side 1. */
+		struct lane_ledger ledger; /**< Since the device was opened. */
+	} report[APP_SIDES];
+	/* a slice */
+	enum { CALL_WARM, CALL_TIMED, CALL_DRAIN, CALL_REST } phase;
+	uint64_t slice_ns;                    /**< Length of the timed part. */
+	uint64_t since_ns, until_ns, away_ns; /**< Of the phase. */
+	bool check;
+	struct crpc_hist *slice_hist;
+	struct app_perf *perf; /**< Open. */
+	/* results */
+	struct crpc_hist *hist; /**< --percentiles: ticks of each call, by APP_STATES. */
+	uint64_t before[APP_COUNTERS], counter[APP_COUNTERS]; /**< --counters: side 0. */
+	uint64_t counted;                                     /**< Calls meanwhile. */
+	struct lane_ledger at[APP_SIDES];                     /**< Since the devices were opened. */
+	struct lane_ledger sum[APP_SIDES]; /**< Of the slices, from rest to rest, together, */
+	uint64_t calls;                    /**< which had so many calls. */
+};
+
+/** What has to be reached: figures of one group of lanes. */
+struct call_goals {
+	struct app_case lane[3];     /**< The first of size 0 ends them. */
+	struct app_target target[5]; /**< Likewise without a text. */
+	bool clocked;
+	bool alone; /**< The targets need no lanes measured. */
+};
+
+/** A group, without lanes. */
+struct app_group call_group(struct rpb_run *run);
+/** Add a lane: NULL if this build lacks it. */
+struct call_lane *call_add(struct rpb_run *run, struct app_group *g, const struct app_case *c);
+/** Measure, print, free the lanes: 0 or -EIO. */
+int call_run(struct app_group *g);
+/** Measure goals and print a verdict per line: 0 or -EIO. */
+int call_targets(struct rpb_run *run, const struct call_goals *goals, uint32_t n,
+	void (*fill)(const void *group, struct app_target *t));
+/** The median of a lane's series in the group's state; 0: none, or no such lane. */
+double call_median(const struct app_group *g, uint32_t lane, enum lane_series series);
+/** Percentiles of the calls in the group's state: false if there are none. */
+bool call_hist(const struct app_group *g, const struct app_lane *l, struct crpc_hist *hist);
+
+/** Memory for a side that begins with struct lane_end; NULL after app_lane_fail(). */
+void *lane_end_new(struct app_lane *l, int side, size_t size);
+/** Keep why a lane broke while it was measured. */
+#define lane_break(e, ...) ((e)->broken = true, app_lane_fail((e)->lane, -EIO, __VA_ARGS__))
 
 /** Time that both sides of a lane have to meet. */
 #define LANE_MEET_MS 20000
-
-/** First process: remember why open() fails. */
-void lane_why(const char *fmt, ...) crpc_printf(1, 2);
-
-/** The last lane_why(); forgets it. */
-const char *lane_why_take(void);
-
-/** Say that a lane broke while it was measured. */
-void lane_break(struct lane_client *c, const char *fmt, ...) crpc_printf(2, 3);
 
 /* ---- inline, for the timed loops ---- */
 
@@ -157,9 +233,7 @@ lane_word_seq(uint64_t word)
 LANE_INLINE void
 lane_fill(uint64_t *msg, uint32_t size, uint64_t word)
 {
-	uint32_t i;
-
-	for (i = 0; i < size / 8; i++)
+	for (uint32_t i = 0; i < size / 8; i++)
 		msg[i] = word + i;
 }
 
@@ -178,9 +252,8 @@ LANE_INLINE uint64_t
 lane_read(const void *msg, uint32_t size, bool check, uint64_t word)
 {
 	uint64_t sum = 0, bad = 0, v;
-	uint32_t i;
 
-	for (i = 0; i < size / 8; i++) {
+	for (uint32_t i = 0; i < size / 8; i++) {
 		v = lane_load(msg, i);
 		sum += v;
 		if (check)
@@ -218,7 +291,7 @@ lane_ticks(double ns)
 
 /** LANE_SYNC: a call that began at *then has ended. */
 LANE_INLINE void
-lane_call_ended(struct lane_client *c, uint64_t *then)
+lane_call_ended(struct lane_end *c, uint64_t *then)
 {
 	uint64_t now;
 

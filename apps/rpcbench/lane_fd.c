@@ -14,6 +14,8 @@
 
 #include "lane.h"
 
+extern const struct lane_way lane_unix, lane_pipe;
+
 #define EVENTS 64
 /* Empty reads between two looks at the clock of a client that waits for one answer. */
 #define WAIT_READS 64
@@ -36,59 +38,11 @@ struct fd_end {
 
 /* All clients of one side. */
 struct fd_side {
-	struct lane_client base; /* First process only. */
-	uint32_t n;
-	uint32_t size;
-	bool oneway;
-	int epoll; /* Second process, several clients. */
+	struct lane_end base;
+	int epoll; /* Side 1, several clients. */
 	uint8_t *mem;
 	struct fd_end end[];
 };
-
-static void
-fd_side_free(struct fd_side *s)
-{
-	uint32_t i;
-
-	for (i = 0; i < s->n; i++) {
-		if (s->end[i].in >= 0)
-			close(s->end[i].in);
-		if (s->end[i].out >= 0 && s->end[i].out != s->end[i].in)
-			close(s->end[i].out);
-	}
-	if (s->epoll >= 0)
-		close(s->epoll);
-	free(s->mem);
-	free(s);
-}
-
-static struct fd_side *
-fd_side_new(const struct lane_conf *c)
-{
-	struct fd_side *s = calloc(1, sizeof(*s) + c->clients * sizeof(s->end[0]));
-	uint32_t each = c->depth * c->size, i;
-
-	if (s == NULL)
-		return NULL;
-	s->epoll = -1;
-	s->n = c->clients;
-	s->size = c->size;
-	s->oneway = c->mode == LANE_ONEWAY;
-	for (i = 0; i < s->n; i++)
-		s->end[i].in = s->end[i].out = -1;
-	s->mem = aligned_alloc(CRPC_CACHE_LINE,
-		crpc_align_up((uint64_t)each * 2 * c->clients, CRPC_CACHE_LINE));
-	if (s->mem == NULL) {
-		fd_side_free(s);
-		return NULL;
-	}
-	for (i = 0; i < s->n; i++) {
-		s->end[i].rx =
-			(struct fd_buf){.mem = s->mem + (uint64_t)each * 2 * i, .size = each};
-		s->end[i].tx = (struct fd_buf){.mem = s->end[i].rx.mem + each, .size = each};
-	}
-	return s;
-}
 
 /* Read what is there: bytes, 0 for nothing, or -errno. */
 static int
@@ -127,40 +81,7 @@ fd_flush(struct fd_end *e)
 	return 0;
 }
 
-/* ---- second process ---- */
-
-static int
-fd_serve_open(struct rpb_pair *p, const struct lane_conf *c, void **server)
-{
-	struct fd_side *s = fd_side_new(c);
-	struct epoll_event ev = {.events = EPOLLIN};
-	int fd[2], rc = -ENOMEM;
-	uint32_t i;
-
-	if (s == NULL)
-		return rpb_pair_fail(p, rc, "no memory");
-	if (c->clients > 1)
-		s->epoll = epoll_create1(EPOLL_CLOEXEC);
-	for (i = 0; i < c->clients; i++) {
-		rc = rpb_pair_take_fds(p, fd, 2);
-		if (rc != 0)
-			goto err_side;
-		s->end[i].in = fd[0];
-		s->end[i].out = fd[1];
-		ev.data.u32 = i;
-		if (c->clients > 1 && epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd[0], &ev) != 0) {
-			rc = -errno;
-			goto err_side;
-		}
-	}
-	*server = s;
-	return 0;
-
-err_side:
-	fd_side_free(s);
-	return rpb_pair_fail(p, rc, "descriptors of client %u of %u: %s", i, c->clients,
-		strerror(-rc));
-}
+/* ---- side 1 ---- */
 
 /* Read the whole messages of one client, which wants no answer: how many, or -errno. */
 static int
@@ -198,13 +119,13 @@ static int
 fd_turn(struct fd_side *s)
 {
 	struct epoll_event ev[EVENTS];
-	int n, i, rc, calls = 0;
+	int n, rc, calls = 0;
 
-	if (s->n == 1)
-		return fd_echo(&s->end[0], s->size, s->oneway);
+	if (s->base.conf.clients == 1)
+		return fd_echo(&s->end[0], s->base.conf.size, s->base.oneway);
 	n = epoll_wait(s->epoll, ev, EVENTS, 0);
-	for (i = 0; i < n; i++) {
-		rc = fd_echo(&s->end[ev[i].data.u32], s->size, s->oneway);
+	for (int i = 0; i < n; i++) {
+		rc = fd_echo(&s->end[ev[i].data.u32], s->base.conf.size, s->base.oneway);
 		if (rc < 0)
 			return rc;
 		calls += rc;
@@ -213,35 +134,29 @@ fd_turn(struct fd_side *s)
 }
 
 static void
-fd_serve(struct rpb_pair *p, void *server, struct lane_served *out)
+fd_serve(struct app_lane *l, const _Atomic uint32_t *over, struct lane_served *out)
 {
+	struct fd_side *s = l->state[1];
 	int rc;
 
 	out->clocked = false;
-	rpb_pair_set_ready(p);
-	while (!rpb_pair_stopped(p)) {
-		rc = fd_turn(server);
-		if (rc < 0) /* The first process finds its calls unanswered. */
+	while (crpc_load_acquire(over) == 0) {
+		rc = fd_turn(s);
+		if (rc < 0) /* Side 0 finds its calls unanswered. */
 			return;
 		out->calls += (uint64_t)rc;
 	}
 }
 
-static void
-fd_serve_close(void *server)
-{
-	fd_side_free(server);
-}
-
-/* ---- first process ---- */
+/* ---- side 0 ---- */
 
 /* Descriptors of one client; mine and theirs are {in, out}. 0 or -errno. */
 static int
-fd_make(enum lane_transport t, int *mine, int *theirs)
+fd_make(bool sockets, int *mine, int *theirs)
 {
 	int there[2], back[2], err;
 
-	if (t == LANE_UNIX) {
+	if (sockets) {
 		if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, there) != 0)
 			return -errno;
 		mine[0] = mine[1] = there[0];
@@ -263,47 +178,91 @@ fd_make(enum lane_transport t, int *mine, int *theirs)
 	return 0;
 }
 
-static struct lane_client *
-fd_open(struct rpb_pair *p, const struct lane_conf *c)
+static int
+fd_give(struct app_lane *l, struct fd_side *s, uint32_t i)
 {
-	struct fd_side *s = fd_side_new(c);
-	int mine[2] = {-1, -1}, theirs[2] = {-1, -1}, rc;
+	int mine[2] = {-1, -1}, theirs[2] = {-1, -1};
+	int rc = fd_make(l->way == &lane_unix.base, mine, theirs);
+
+	if (rc != 0)
+		return rc;
+	s->end[i].in = mine[0];
+	s->end[i].out = mine[1];
+	rc = app_process_give_fds(l->party->process, theirs, 2);
+	close(theirs[0]);
+	if (theirs[1] != theirs[0])
+		close(theirs[1]);
+	return rc;
+}
+
+/* ---- both ---- */
+
+static int
+fd_open(struct app_lane *l, int side)
+{
+	uint32_t n = l->c->clients, each = l->c->depth * l->c->size;
+	struct fd_side *s = lane_end_new(l, side, sizeof(*s) + n * sizeof(s->end[0]));
+
+	if (s == NULL)
+		return -ENOMEM;
+	s->mem = aligned_alloc(
+		CRPC_CACHE_LINE, crpc_align_up((uint64_t)each * 2 * n, CRPC_CACHE_LINE));
+	s->epoll = -1;
+	for (uint32_t i = 0; i < n; i++)
+		s->end[i] = (struct fd_end){.in = -1,
+			.out = -1,
+			.rx = {.mem = s->mem + (uint64_t)each * 2 * i, .size = each},
+			.tx = {.mem = s->mem + (uint64_t)each * (2 * i + 1), .size = each}};
+	return s->mem != NULL ? 0 : app_lane_fail(l, -ENOMEM, "no memory");
+}
+
+static int
+fd_take_one(struct app_lane *l, struct fd_side *s, uint32_t i)
+{
+	struct epoll_event ev = {.events = EPOLLIN, .data.u32 = i};
+	int fd[2], rc = app_process_take_fds(l->party->process, fd, 2);
+
+	if (rc != 0)
+		return rc;
+	s->end[i].in = fd[0];
+	s->end[i].out = fd[1];
+	if (s->base.conf.clients > 1 && epoll_ctl(s->epoll, EPOLL_CTL_ADD, fd[0], &ev) != 0)
+		return -errno;
+	return 0;
+}
+
+static int
+fd_meet(struct app_lane *l, int side)
+{
+	struct fd_side *s = l->state[side];
 	uint32_t i;
+	int rc = 0;
 
-	if (s == NULL) {
-		lane_why("no memory");
-		return NULL;
-	}
-	s->base.conf = *c;
-	s->base.pair = p;
-	for (i = 0; i < c->clients; i++) {
-		rc = fd_make(c->transport, mine, theirs);
-		if (rc != 0) {
-			lane_why("client %u: %s", i, strerror(-rc));
-			goto err_side;
-		}
-		s->end[i].in = mine[0];
-		s->end[i].out = mine[1];
-		rc = rpb_pair_give_fds(p, theirs, 2);
-		close(theirs[0]);
-		if (theirs[1] != theirs[0])
-			close(theirs[1]);
-		if (rc != 0) {
-			lane_why("client %u: handing over its descriptors: %s", i, strerror(-rc));
-			goto err_side;
-		}
-	}
-	return &s->base;
-
-err_side:
-	fd_side_free(s);
-	return NULL;
+	if (side == 1 && s->base.conf.clients > 1)
+		s->epoll = epoll_create1(EPOLL_CLOEXEC);
+	for (i = 0; i < s->base.conf.clients && rc == 0; i++)
+		rc = side == 0 ? fd_give(l, s, i) : fd_take_one(l, s, i);
+	if (rc != 0)
+		app_lane_fail(l, rc, "descriptors of client %u of %u: %s", i, s->base.conf.clients,
+			strerror(-rc));
+	return rc;
 }
 
 static void
-fd_close(struct lane_client *base)
+fd_close(struct app_lane *l, int side)
 {
-	fd_side_free((struct fd_side *)base);
+	struct fd_side *s = l->state[side];
+
+	for (struct fd_end *e = s->end; e < s->end + l->c->clients; e++) {
+		if (e->in >= 0)
+			close(e->in);
+		if (e->out >= 0 && e->out != e->in)
+			close(e->out);
+	}
+	if (s->epoll >= 0)
+		close(s->epoll);
+	free(s->mem);
+	free(s);
 }
 
 /* Take the answers that are there. */
@@ -316,9 +275,10 @@ fd_take(struct fd_side *s, uint32_t id, bool check)
 
 	if (rc < 0)
 		lane_break(&s->base, "reading answers: %s", strerror(-rc));
-	for (; e->rx.end - e->rx.at >= s->size; n++, e->ack++, e->rx.at += s->size)
-		s->base.bad += lane_read(e->rx.mem + e->rx.at,
-			s->size, check, lane_word(id, e->ack));
+	for (; e->rx.end - e->rx.at >= s->base.conf.size;
+		n++, e->ack++, e->rx.at += s->base.conf.size)
+		s->base.bad += lane_read(
+			e->rx.mem + e->rx.at, s->base.conf.size, check, lane_word(id, e->ack));
 	return n;
 }
 
@@ -330,8 +290,8 @@ fd_issue(struct fd_side *s, uint32_t id, uint32_t n)
 	int rc;
 
 	if (e->tx.end == 0)
-		for (; n != 0; n--, e->seq++, e->tx.end += s->size)
-			lane_fill((uint64_t *)(void *)(e->tx.mem + e->tx.end), s->size,
+		for (; n != 0; n--, e->seq++, e->tx.end += s->base.conf.size)
+			lane_fill((uint64_t *)(void *)(e->tx.mem + e->tx.end), s->base.conf.size,
 				lane_word(id, e->seq));
 	rc = fd_flush(e);
 	if (rc < 0)
@@ -341,12 +301,12 @@ fd_issue(struct fd_side *s, uint32_t id, uint32_t n)
 static uint64_t
 fd_async(struct fd_side *s, uint64_t end, bool check)
 {
-	const struct lane_conf *c = &s->base.conf;
-	uint32_t i, room, turn = 0;
+	const struct app_case *c = &s->base.conf;
+	uint32_t room, turn = 0;
 	uint64_t calls = 0;
 
 	do {
-		for (i = 0; i < c->active; i++) {
+		for (uint32_t i = 0; i < c->active; i++) {
 			if (s->end[i].seq != s->end[i].ack)
 				calls += fd_take(s, i, check);
 			room = c->depth - (uint32_t)(s->end[i].seq - s->end[i].ack);
@@ -360,13 +320,13 @@ fd_async(struct fd_side *s, uint64_t end, bool check)
 static uint64_t
 fd_sync(struct fd_side *s, uint64_t end, bool check)
 {
-	uint32_t i = 0, reads, turn = 0;
+	uint32_t i = 0, turn = 0;
 	uint64_t calls = 0, then = crpc_clock_ticks();
 
 	do {
 		if (s->end[i].seq == s->end[i].ack) /* Else one is left from before. */
 			fd_issue(s, i, 1);
-		for (reads = 1; fd_take(s, i, check) == 0; reads++)
+		for (uint32_t reads = 1; fd_take(s, i, check) == 0; reads++)
 			if (reads % WAIT_READS == 0) {
 				fd_issue(s, i, 0);
 				if (crpc_clock_ticks() >= end || s->base.broken)
@@ -383,11 +343,11 @@ fd_sync(struct fd_side *s, uint64_t end, bool check)
 static uint64_t
 fd_oneway(struct fd_side *s, uint64_t end)
 {
-	uint32_t i, turn = 0;
+	uint32_t turn = 0;
 	uint64_t calls = 0;
 
 	do {
-		for (i = 0; i < s->base.conf.active; i++) {
+		for (uint32_t i = 0; i < s->base.conf.active; i++) {
 			if (s->end[i].tx.end == 0)
 				calls += s->base.conf.burst;
 			fd_issue(s, i, s->base.conf.burst);
@@ -398,7 +358,7 @@ fd_oneway(struct fd_side *s, uint64_t end)
 }
 
 static uint64_t
-fd_go(struct lane_client *base, uint64_t end, bool check)
+fd_go(struct lane_end *base, uint64_t end, bool check)
 {
 	struct fd_side *s = (struct fd_side *)base;
 
@@ -415,46 +375,29 @@ fd_unfinished(const struct fd_end *e)
 }
 
 static void
-fd_drain(struct lane_client *base, uint64_t end)
+fd_drain(struct lane_end *base, uint64_t end)
 {
 	struct fd_side *s = (struct fd_side *)base;
-	struct fd_end *e;
 
 	base->open = 0;
-	for (e = s->end; e < s->end + base->conf.active; e++) {
+	for (struct fd_end *e = s->end; e < s->end + base->conf.active; e++) {
 		while (fd_unfinished(e) && crpc_clock_ticks() < end && !base->broken) {
 			fd_issue(s, (uint32_t)(e - s->end), 0);
-			if (!s->oneway)
+			if (!s->base.oneway)
 				fd_take(s, (uint32_t)(e - s->end), false);
 		}
 		base->open += fd_unfinished(e);
 	}
 }
 
-const struct lane_ops lane_unix = {
-	.name = "unix_socket",
-	.built = true,
-	.oneway = true,
-	.clients_max = LANE_CLIENTS_MAX,
-	.serve_open = fd_serve_open,
-	.serve = fd_serve,
-	.serve_close = fd_serve_close,
-	.open = fd_open,
-	.go = fd_go,
-	.drain = fd_drain,
-	.close = fd_close,
-};
+#define FD_LANE(lane, text)                                                                        \
+	const struct lane_way lane = {                                                             \
+		.base = APP_WAY(text, fd_open, fd_meet, fd_close),                                 \
+		.oneway = true,                                                                    \
+		.serve = fd_serve,                                                                 \
+		.go = fd_go,                                                                       \
+		.drain = fd_drain,                                                                 \
+	}
 
-const struct lane_ops lane_pipe = {
-	.name = "pipe",
-	.built = true,
-	.oneway = true,
-	.clients_max = LANE_CLIENTS_MAX,
-	.serve_open = fd_serve_open,
-	.serve = fd_serve,
-	.serve_close = fd_serve_close,
-	.open = fd_open,
-	.go = fd_go,
-	.drain = fd_drain,
-	.close = fd_close,
-};
+FD_LANE(lane_unix, "unix_socket");
+FD_LANE(lane_pipe, "pipe");

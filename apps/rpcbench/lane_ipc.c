@@ -19,7 +19,7 @@
 /* Empty polls between two looks at the clock of a client that waits for one answer. */
 #define WAIT_POLLS 4096
 
-/* ---- second process ---- */
+/* ---- side 1 ---- */
 
 struct ipc_served {
 	struct crpc_ipc_server *s;
@@ -28,59 +28,44 @@ struct ipc_served {
 	uint8_t answers[BURST * GATHER_MAX] crpc_aligned(CRPC_CACHE_LINE);
 };
 
-static void
-ipc_serve_close(void *server)
+static int
+server_open(struct app_lane *l, int side)
 {
-	struct ipc_served *v = server;
+	const struct app_case *c = l->c;
+	struct crpc_ipc_server_conf conf = {.name = c->name,
+		.max_clients = c->clients,
+		.depth = c->depth,
+		.req_max = c->size,
+		.resp_max = c->size};
+	struct ipc_served *v = aligned_alloc(CRPC_CACHE_LINE, sizeof(*v));
 
-	crpc_ipc_server_free(v->s);
-	free(v);
+	l->state[1] = v;
+	if (v == NULL)
+		return app_lane_fail(l, -ENOMEM, "no memory");
+	v->size = c->size;
+	v->oneway = c->mode == LANE_ONEWAY;
+	v->s = crpc_ipc_server_create(&conf);
+	return v->s != NULL ? 0 : app_lane_fail(l, -errno, "%s", crpc_log_last());
 }
 
-/* Admit all clients: 0 or -ETIMEDOUT. */
+/* Admit all clients. */
 static int
-ipc_admit(struct rpb_pair *p, struct crpc_ipc_server *s, uint32_t clients)
+server_meet(struct app_lane *l, int side)
 {
+	struct ipc_served *v = l->state[1];
 	uint64_t end = crpc_clock_ns() + LANE_MEET_MS * UINT64_C(1000000);
 	struct crpc_ipc_server_stats st;
 	struct crpc_req req;
 
 	do {
-		crpc_ipc_server_recv(s, crpc_clock_ns(), &req, 1);
-		crpc_ipc_server_reap(s);
-		crpc_ipc_server_stats(s, &st);
-		if (st.clients >= clients)
+		crpc_ipc_server_recv(v->s, crpc_clock_ns(), &req, 1);
+		crpc_ipc_server_reap(v->s);
+		crpc_ipc_server_stats(v->s, &st);
+		if (st.clients >= l->c->clients)
 			return 0;
-	} while (!rpb_pair_stopped(p) && crpc_clock_ns() < end);
-	return rpb_pair_fail(p, -ETIMEDOUT, "%u of %u clients connected", st.clients, clients);
-}
-
-static int
-ipc_serve_open(struct rpb_pair *p, const struct lane_conf *c, void **server)
-{
-	struct crpc_ipc_server_conf conf = {.name = c->name, .max_clients = c->clients,
-		.depth = c->depth, .req_max = c->size, .resp_max = c->size};
-	struct ipc_served *v = aligned_alloc(CRPC_CACHE_LINE, sizeof(*v));
-	int rc;
-
-	if (v == NULL)
-		return rpb_pair_fail(p, -ENOMEM, "no memory");
-	v->size = c->size;
-	v->oneway = c->mode == LANE_ONEWAY;
-	v->s = crpc_ipc_server_create(&conf);
-	if (v->s == NULL) {
-		rc = rpb_pair_fail(p, -errno, "%s", crpc_log_last());
-		goto err_served;
-	}
-	rc = ipc_admit(p, v->s, c->clients);
-	if (rc != 0)
-		goto err_served;
-	*server = v;
-	return 0;
-
-err_served:
-	ipc_serve_close(v);
-	return rc;
+	} while (app_party_look(l->party, 1) == 0 && crpc_clock_ns() < end);
+	return app_lane_fail(
+		l, -ETIMEDOUT, "%u of %u clients connected", st.clients, l->c->clients);
 }
 
 LANE_INLINE uint32_t
@@ -88,16 +73,16 @@ ipc_turn(struct ipc_served *v, uint32_t size)
 {
 	struct crpc_req req[BURST];
 	uint64_t now = crpc_clock_ns();
-	uint16_t n = crpc_ipc_server_recv(v->s, now, req, BURST), i;
+	uint16_t n = crpc_ipc_server_recv(v->s, now, req, BURST);
 
 	if (n == 0)
 		return 0;
 	if (n == 1 || size > GATHER_MAX) {
-		for (i = 0; i < n; i++)
+		for (uint16_t i = 0; i < n; i++)
 			crpc_ipc_server_reply(v->s, now, req[i].token, req[i].data, size);
 		return n;
 	}
-	for (i = 0; i < n; i++)
+	for (uint16_t i = 0; i < n; i++)
 		memcpy(v->answers + (size_t)i * size, req[i].data, size);
 	crpc_ipc_server_reply_burst(v->s, now, req, v->answers, size, n);
 	return n;
@@ -109,9 +94,9 @@ ipc_swallow(struct ipc_served *v)
 {
 	struct crpc_req req[BURST];
 	uint64_t now = crpc_clock_ns();
-	uint16_t n = crpc_ipc_server_recv(v->s, now, req, BURST), i;
+	uint16_t n = crpc_ipc_server_recv(v->s, now, req, BURST);
 
-	for (i = 0; i < n; i++) {
+	for (uint16_t i = 0; i < n; i++) {
 		lane_read(req[i].data, v->size, false, 0);
 		crpc_ipc_server_release(v->s, now, req[i].token);
 	}
@@ -120,12 +105,12 @@ ipc_swallow(struct ipc_served *v)
 
 /* With the clock read after every turn: what a turn costs, with and without requests. */
 static void
-ipc_serve_clocked(struct rpb_pair *p, struct ipc_served *v, struct lane_served *out)
+ipc_serve_clocked(struct ipc_served *v, const _Atomic uint32_t *over, struct lane_served *out)
 {
 	uint64_t then = crpc_clock_ticks(), now, most = lane_ticks(LANE_TURN_MAX_NS);
 	uint32_t n;
 
-	while (!rpb_pair_stopped(p)) {
+	while (crpc_load_acquire(over) == 0) {
 		n = ipc_turn(v, v->size);
 		now = crpc_clock_ticks();
 		lane_turn(out, n, now - then, most);
@@ -136,32 +121,30 @@ ipc_serve_clocked(struct rpb_pair *p, struct ipc_served *v, struct lane_served *
 /* An instance for the size that is measured most, which is what a program that knows its messages
  * has, and one for all. */
 static void
-ipc_serve(struct rpb_pair *p, void *server, struct lane_served *out)
+ipc_serve(struct app_lane *l, const _Atomic uint32_t *over, struct lane_served *out)
 {
-	struct ipc_served *v = server;
+	struct ipc_served *v = l->state[1];
 	uint64_t calls = 0;
-	uint32_t i;
 
-	for (i = 0; i < REAPS; i++)
+	for (uint32_t i = 0; i < REAPS; i++)
 		crpc_ipc_server_reap(v->s);
-	rpb_pair_set_ready(p);
 	if (out->clocked) {
-		ipc_serve_clocked(p, v, out);
+		ipc_serve_clocked(v, over, out);
 		return;
 	}
 	if (v->oneway)
-		while (!rpb_pair_stopped(p))
+		while (crpc_load_acquire(over) == 0)
 			calls += ipc_swallow(v);
 	else if (v->size == 32)
-		while (!rpb_pair_stopped(p))
+		while (crpc_load_acquire(over) == 0)
 			calls += ipc_turn(v, 32);
 	else
-		while (!rpb_pair_stopped(p))
+		while (crpc_load_acquire(over) == 0)
 			calls += ipc_turn(v, v->size);
 	out->calls = calls;
 }
 
-/* ---- first process ---- */
+/* ---- side 0 ---- */
 
 /* One client. Open calls are counted here: the loop needs no call to know them. */
 struct ipc_one {
@@ -171,69 +154,46 @@ struct ipc_one {
 };
 
 struct ipc_clients {
-	struct lane_client base;
+	struct lane_end base;
 	uint64_t *msgs; /* A burst. */
 	struct ipc_one one[];
 };
 
-/* A server that was killed leaves its segment; one that starts over it takes it along. */
-static void
-ipc_sweep(const struct lane_conf *c)
+static int
+clients_open(struct app_lane *l, int side)
 {
-	const struct crpc_ipc_server_conf conf = {.name = c->name, .max_clients = 1, .depth = 1};
+	const struct app_case *c = l->c;
+	struct ipc_clients *cl = lane_end_new(
+		l, 0, sizeof(*cl) + c->clients * sizeof(cl->one[0]));
 
-	crpc_ipc_server_free(crpc_ipc_server_create(&conf));
+	if (cl == NULL)
+		return -ENOMEM;
+	cl->msgs = aligned_alloc(
+		CRPC_CACHE_LINE, crpc_align_up((uint64_t)c->burst * c->size, CRPC_CACHE_LINE));
+	return cl->msgs != NULL ? 0 : app_lane_fail(l, -ENOMEM, "no memory");
 }
 
-static void
-ipc_close(struct lane_client *base)
+static int
+clients_meet(struct app_lane *l, int side)
 {
-	struct ipc_clients *cl = (struct ipc_clients *)base;
-	uint32_t i;
+	struct ipc_clients *cl = l->state[0];
+	struct crpc_ipc_client_conf conf = {.name = l->c->name, .timeout_ms = LANE_MEET_MS};
 
-	for (i = 0; i < base->conf.clients; i++)
-		crpc_ipc_client_close(cl->one[i].c);
-	if (!rpb_pair_alive(base->pair))
-		ipc_sweep(&base->conf);
-	free(cl->msgs);
-	free(cl);
-}
-
-static struct lane_client *
-ipc_open(struct rpb_pair *p, const struct lane_conf *c)
-{
-	struct crpc_ipc_client_conf conf = {.name = c->name, .timeout_ms = LANE_MEET_MS};
-	struct ipc_clients *cl = calloc(1, sizeof(*cl) + c->clients * sizeof(cl->one[0]));
-	uint32_t i;
-
-	if (cl != NULL)
-		cl->msgs = aligned_alloc(CRPC_CACHE_LINE,
-			crpc_align_up((uint64_t)c->burst * c->size, CRPC_CACHE_LINE));
-	if (cl == NULL || cl->msgs == NULL) {
-		free(cl);
-		lane_why("no memory");
-		return NULL;
-	}
-	cl->base.conf = *c;
-	cl->base.pair = p;
-	for (i = 0; i < c->clients; i++) {
+	for (uint32_t i = 0; i < l->c->clients; i++) {
 		cl->one[i].c = crpc_ipc_client_connect(&conf);
-		if (cl->one[i].c == NULL) {
-			lane_why("client %u: %s", i, crpc_log_last());
-			ipc_close(&cl->base);
-			return NULL;
-		}
+		if (cl->one[i].c == NULL)
+			return app_lane_fail(l, -errno, "client %u: %s", i, crpc_log_last());
 	}
-	return &cl->base;
+	return 0;
 }
 
 LANE_INLINE uint64_t
 ipc_take(struct ipc_clients *cl, struct ipc_one *o, uint64_t now, uint32_t size, bool check)
 {
 	struct crpc_done done[BURST];
-	uint16_t n = crpc_ipc_client_poll(o->c, now, done, BURST), i;
+	uint16_t n = crpc_ipc_client_poll(o->c, now, done, BURST);
 
-	for (i = 0; i < n; i++) {
+	for (uint16_t i = 0; i < n; i++) {
 		if (crpc_unlikely(done[i].status != 0 || done[i].len != size)) {
 			lane_break(&cl->base, "a call ended with status %d and %u bytes",
 				done[i].status, done[i].len);
@@ -267,12 +227,12 @@ LANE_INLINE uint64_t
 ipc_async(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 {
 	uint32_t active = cl->base.conf.active, depth = cl->base.conf.depth;
-	uint32_t burst = cl->base.conf.burst, i, room, turn = 0;
+	uint32_t burst = cl->base.conf.burst, room, turn = 0;
 	uint64_t calls = 0, now;
 
 	do {
 		now = crpc_clock_ns();
-		for (i = 0; i < active; i++) {
+		for (uint32_t i = 0; i < active; i++) {
 			calls += ipc_take(cl, &cl->one[i], now, size, check);
 			room = depth - cl->one[i].open;
 			if (room != 0)
@@ -304,14 +264,14 @@ ipc_issue_one(struct ipc_clients *cl, struct ipc_one *o, uint64_t now, uint32_t 
 LANE_INLINE uint64_t
 ipc_sync(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 {
-	uint32_t active = cl->base.conf.active, i = 0, turn = 0, polls;
+	uint32_t active = cl->base.conf.active, i = 0, turn = 0;
 	uint64_t calls = 0, then = crpc_clock_ticks();
 
 	do {
 		if (cl->one[i].open == 0) /* Else one is left from before. */
 			ipc_issue_one(cl, &cl->one[i], crpc_clock_ns(), i, size);
-		for (polls = 1; ipc_take(cl, &cl->one[i], crpc_clock_ns(), size, check) == 0;
-			polls++)
+		for (uint32_t polls = 1;
+			ipc_take(cl, &cl->one[i], crpc_clock_ns(), size, check) == 0; polls++)
 			if (polls % WAIT_POLLS == 0 &&
 				(crpc_clock_ticks() >= end || cl->base.broken))
 				return calls;
@@ -326,7 +286,7 @@ ipc_sync(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
 static uint64_t
 ipc_oneway(struct ipc_clients *cl, uint64_t end)
 {
-	uint32_t active = cl->base.conf.active, size = cl->base.conf.size, i, k, turn = 0;
+	uint32_t active = cl->base.conf.active, size = cl->base.conf.size, k, turn = 0;
 	struct crpc_done done;
 	struct ipc_one *o;
 	uint64_t calls = 0, now;
@@ -334,7 +294,7 @@ ipc_oneway(struct ipc_clients *cl, uint64_t end)
 
 	do {
 		now = crpc_clock_ns();
-		for (i = 0; i < active; i++) {
+		for (uint32_t i = 0; i < active; i++) {
 			o = &cl->one[i];
 			for (k = 0; k < cl->base.conf.burst; k++) {
 				lane_fill(cl->msgs, size, lane_word(i, o->seq));
@@ -352,41 +312,31 @@ ipc_oneway(struct ipc_clients *cl, uint64_t end)
 	return calls;
 }
 
-/* Instances with a constant size, which is what a program that knows its messages has. */
-#define GO(mode, size)                                                                             \
-	static uint64_t mode##_##size(struct ipc_clients *cl, uint64_t end)                        \
-	{                                                                                          \
-		return mode(cl, end, size, false);                                                 \
-	}
-GO(ipc_async, 32)
-GO(ipc_async, 64)
-GO(ipc_sync, 32)
-GO(ipc_sync, 64)
+LANE_INLINE uint64_t
+ipc_calls(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
+{
+	return cl->base.conf.mode == LANE_ASYNC ? ipc_async(cl, end, size, check)
+						: ipc_sync(cl, end, size, check);
+}
 
+/* Instances with a constant size, which is what a program that knows its messages has. */
 static uint64_t
-ipc_go(struct lane_client *base, uint64_t end, bool check)
+ipc_go(struct lane_end *base, uint64_t end, bool check)
 {
 	struct ipc_clients *cl = (struct ipc_clients *)base;
-	bool async = base->conf.mode == LANE_ASYNC;
+	uint32_t size = base->conf.size;
 
 	if (base->conf.mode == LANE_ONEWAY)
 		return ipc_oneway(cl, end);
 	if (check)
-		return async ? ipc_async(cl, end, base->conf.size, true)
-			     : ipc_sync(cl, end, base->conf.size, true);
-	switch (base->conf.size) {
-	case 32:
-		return async ? ipc_async_32(cl, end) : ipc_sync_32(cl, end);
-	case 64:
-		return async ? ipc_async_64(cl, end) : ipc_sync_64(cl, end);
-	default:
-		return async ? ipc_async(cl, end, base->conf.size, false)
-			     : ipc_sync(cl, end, base->conf.size, false);
-	}
+		return ipc_calls(cl, end, size, true);
+	return size == 32    ? ipc_calls(cl, end, 32, false)
+		: size == 64 ? ipc_calls(cl, end, 64, false)
+			     : ipc_calls(cl, end, size, false);
 }
 
 static void
-ipc_drain(struct lane_client *base, uint64_t end)
+ipc_drain(struct lane_end *base, uint64_t end)
 {
 	struct ipc_clients *cl = (struct ipc_clients *)base;
 	uint32_t i;
@@ -398,16 +348,33 @@ ipc_drain(struct lane_client *base, uint64_t end)
 		base->open += cl->one[i].open;
 }
 
-const struct lane_ops lane_ipc = {
-	.name = "ipc",
-	.built = true,
+/* ---- both ---- */
+
+static void
+server_close(struct app_lane *l, int side)
+{
+	struct ipc_served *v = l->state[1];
+
+	crpc_ipc_server_free(v->s);
+	free(v);
+}
+
+static void
+clients_close(struct app_lane *l, int side)
+{
+	struct ipc_clients *cl = l->state[0];
+
+	for (uint32_t i = 0; i < l->c->clients; i++)
+		crpc_ipc_client_close(cl->one[i].c);
+	free(cl->msgs);
+	free(cl);
+}
+
+const struct lane_way lane_ipc = {
+	.base = APP_WAY_SIDES("ipc", clients_open, server_open, clients_meet, server_meet,
+		clients_close, server_close),
 	.oneway = true,
-	.clients_max = LANE_CLIENTS_MAX,
-	.serve_open = ipc_serve_open,
 	.serve = ipc_serve,
-	.serve_close = ipc_serve_close,
-	.open = ipc_open,
 	.go = ipc_go,
 	.drain = ipc_drain,
-	.close = ipc_close,
 };

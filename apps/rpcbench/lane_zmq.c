@@ -12,40 +12,14 @@
 
 #include <zmq.h>
 
-#include "app_room.h"
+#include "app_zmq.h"
 #include "lane.h"
 
 /* A wait ends after this to look at the clock, ms. */
 #define WAIT_MS 20
 #define ID_MAX  256
-/* What ZeroMQ opens and maps, and for each client; it aborts where it cannot. */
-#define ZMQ_FILES     16
-#define ZMQ_FILES_ONE 3
-#define ZMQ_MIB       64
 
-/* ---- both sides ---- */
-
-static void *
-socket_new(void *context, int type)
-{
-	void *s = zmq_socket(context, type);
-	int zero = 0, wait = WAIT_MS;
-
-	if (s == NULL)
-		return NULL;
-	/* No limit on what is queued: the depth of the clients is the limit. */
-	zmq_setsockopt(s, ZMQ_SNDHWM, &zero, sizeof(zero));
-	zmq_setsockopt(s, ZMQ_RCVHWM, &zero, sizeof(zero));
-	zmq_setsockopt(s, ZMQ_LINGER, &zero, sizeof(zero));
-	zmq_setsockopt(s, ZMQ_RCVTIMEO, &wait, sizeof(wait));
-	return s;
-}
-
-static const char *
-zmq_lacks(const struct lane_conf *c)
-{
-	return app_room_lacks(ZMQ_FILES + c->clients * ZMQ_FILES_ONE, ZMQ_MIB);
-}
+extern const struct lane_way lane_zmq_ipc, lane_zmq_tcp;
 
 static void *
 context_new(uint32_t sockets)
@@ -57,7 +31,7 @@ context_new(uint32_t sockets)
 	return context;
 }
 
-/* ---- second process ---- */
+/* ---- side 1 ---- */
 
 struct zmq_server {
 	void *context;
@@ -66,47 +40,22 @@ struct zmq_server {
 	uint8_t *mem;
 };
 
-static void
-zmq_serve_close(void *server)
-{
-	struct zmq_server *s = server;
-
-	if (s->router != NULL)
-		zmq_close(s->router);
-	if (s->context != NULL)
-		zmq_ctx_term(s->context);
-	free(s->mem);
-	free(s);
-}
-
 static int
-zmq_serve_open(struct rpb_pair *p, const struct lane_conf *c, void **server)
+server_open(struct app_lane *l, int side)
 {
-	const char *lacks = zmq_lacks(c);
-	struct zmq_server *s;
-	char address[128] = "tcp://127.0.0.1:*";
-	size_t len = sizeof(address);
+	struct zmq_server *s = app_lane_state(l, 1, sizeof(*s));
+	const char *name = l->way == &lane_zmq_ipc.base ? l->c->name : NULL;
 
-	if (lacks != NULL)
-		return rpb_pair_fail(p, -EMFILE, "ZeroMQ: %s", lacks);
-	s = calloc(1, sizeof(*s));
-	if (s == NULL)
-		return rpb_pair_fail(p, -ENOMEM, "no memory");
-	s->size = c->size;
-	s->mem = malloc(c->size);
+	if (s == NULL || (s->mem = malloc(l->c->size)) == NULL)
+		return app_lane_fail(l, -ENOMEM, "no memory");
+	s->size = l->c->size;
 	s->context = context_new(1);
-	s->router = s->context == NULL ? NULL : socket_new(s->context, ZMQ_ROUTER);
-	/* A name that begins with '@' is in no folder, so nothing is left behind. */
-	if (c->transport == LANE_ZMQ_IPC)
-		snprintf(address, sizeof(address), "ipc://@%s", c->name);
-	if (s->mem == NULL || s->router == NULL || zmq_bind(s->router, address) != 0 ||
-		zmq_getsockopt(s->router, ZMQ_LAST_ENDPOINT, address, &len) != 0) {
-		rpb_pair_fail(p, -EIO, "ZeroMQ: %s: %s", address, zmq_strerror(zmq_errno()));
-		zmq_serve_close(s);
-		return -EIO;
-	}
-	*server = s;
-	return rpb_pair_show(p, RPB_SECOND, address, len);
+	s->router = app_zmq_socket(s->context, ZMQ_ROUTER, WAIT_MS);
+	if (s->router == NULL ||
+		app_zmq_bind(
+			s->router, name, false, (char *)l->addr[1].bytes, LANE_ADDR_MAX) != 0)
+		return app_lane_fail(l, -EIO, "ZeroMQ: %s", app_zmq_why());
+	return 0;
 }
 
 /* Answer one request: 1, or 0 if none came in time. */
@@ -127,15 +76,14 @@ router_turn(struct zmq_server *s, int flags)
 }
 
 static void
-zmq_serve(struct rpb_pair *p, void *server, struct lane_served *out)
+zmq_serve(struct app_lane *l, const _Atomic uint32_t *over, struct lane_served *out)
 {
 	out->clocked = false;
-	rpb_pair_set_ready(p);
-	while (!rpb_pair_stopped(p))
-		out->calls += router_turn(server, 0);
+	while (crpc_load_acquire(over) == 0)
+		out->calls += router_turn(l->state[1], 0);
 }
 
-/* ---- first process ---- */
+/* ---- side 0 ---- */
 
 struct zmq_one {
 	void *dealer;
@@ -144,75 +92,45 @@ struct zmq_one {
 };
 
 struct zmq_clients {
-	struct lane_client base;
+	struct lane_end base;
 	void *context;
 	uint64_t *msg;
 	zmq_pollitem_t *item;
 	struct zmq_one one[];
 };
 
-static void
-zmq_clients_close(struct lane_client *base)
-{
-	struct zmq_clients *cl = (struct zmq_clients *)base;
-	uint32_t i;
-
-	for (i = 0; i < base->conf.clients; i++)
-		if (cl->one[i].dealer != NULL)
-			zmq_close(cl->one[i].dealer);
-	if (cl->context != NULL)
-		zmq_ctx_term(cl->context);
-	free(cl->msg);
-	free(cl->item);
-	free(cl);
-}
-
 static int
-dealer_open(struct zmq_clients *cl, uint32_t i, const char *address)
+clients_open(struct app_lane *l, int side)
 {
-	struct zmq_one *o = &cl->one[i];
+	uint32_t n = l->c->clients;
+	struct zmq_clients *cl =
+		lane_end_new(l, 0, sizeof(*cl) + n * sizeof(cl->one[0]));
 
-	o->dealer = socket_new(cl->context, ZMQ_DEALER);
-	if (o->dealer == NULL || zmq_connect(o->dealer, address) != 0)
-		return -zmq_errno();
-	cl->item[i] = (zmq_pollitem_t){.socket = o->dealer, .events = ZMQ_POLLIN};
+	if (cl == NULL)
+		return -ENOMEM;
+	cl->context = context_new(n);
+	cl->msg = malloc(l->c->size);
+	cl->item = calloc(n, sizeof(*cl->item));
+	if (cl->context == NULL || cl->msg == NULL || cl->item == NULL)
+		return app_lane_fail(l, -ENOMEM, "no memory");
 	return 0;
 }
 
-static struct lane_client *
-zmq_clients_open(struct rpb_pair *p, const struct lane_conf *c)
+static int
+clients_meet(struct app_lane *l, int side)
 {
-	const char *lacks = zmq_lacks(c);
-	struct zmq_clients *cl;
-	char address[128] = "";
-	uint32_t i;
-	int rc = -ENOMEM;
+	struct zmq_clients *cl = l->state[0];
+	const char *address = (const char *)l->addr[1].bytes;
+	struct zmq_one *o;
 
-	if (lacks != NULL) {
-		lane_why("ZeroMQ: %s", lacks);
-		return NULL;
+	for (uint32_t i = 0; i < l->c->clients; i++) {
+		o = &cl->one[i];
+		o->dealer = app_zmq_socket(cl->context, ZMQ_DEALER, WAIT_MS);
+		if (o->dealer == NULL || app_zmq_connect(o->dealer, address) != 0)
+			return app_lane_fail(l, -EIO, "ZeroMQ: %s: %s", address, app_zmq_why());
+		cl->item[i] = (zmq_pollitem_t){.socket = o->dealer, .events = ZMQ_POLLIN};
 	}
-	cl = calloc(1, sizeof(*cl) + c->clients * sizeof(cl->one[0]));
-	if (cl == NULL) {
-		lane_why("no memory");
-		return NULL;
-	}
-	cl->base.conf = *c;
-	cl->base.pair = p;
-	cl->context = context_new(c->clients);
-	cl->msg = malloc(c->size);
-	cl->item = calloc(c->clients, sizeof(*cl->item));
-	if (cl->context == NULL || cl->msg == NULL || cl->item == NULL)
-		goto err_clients;
-	rc = rpb_pair_see(p, RPB_FIRST, address, sizeof(address) - 1, LANE_MEET_MS);
-	for (i = 0, rc = rc < 0 ? rc : 0; rc == 0 && i < c->clients; i++)
-		rc = dealer_open(cl, i, address);
-	if (rc == 0)
-		return &cl->base;
-err_clients:
-	lane_why("ZeroMQ %s: %s", address, zmq_strerror(-rc));
-	zmq_clients_close(&cl->base);
-	return NULL;
+	return 0;
 }
 
 /* Take one answer: 1, or 0 if there is none (in time). */
@@ -225,7 +143,7 @@ zmq_take(struct zmq_clients *cl, uint32_t id, int flags, bool check)
 
 	if (n < 0) {
 		if (zmq_errno() != EAGAIN && zmq_errno() != EINTR)
-			lane_break(&cl->base, "ZeroMQ: %s", zmq_strerror(zmq_errno()));
+			lane_break(&cl->base, "ZeroMQ: %s", app_zmq_why());
 		return 0;
 	}
 	if (n != (int)size) {
@@ -244,7 +162,7 @@ zmq_issue(struct zmq_clients *cl, uint32_t id)
 
 	lane_fill(cl->msg, cl->base.conf.size, lane_word(id, o->seq));
 	if (zmq_send(o->dealer, cl->msg, cl->base.conf.size, 0) < 0)
-		lane_break(&cl->base, "ZeroMQ: %s", zmq_strerror(zmq_errno()));
+		lane_break(&cl->base, "ZeroMQ: %s", app_zmq_why());
 	else
 		o->seq++;
 }
@@ -252,16 +170,17 @@ zmq_issue(struct zmq_clients *cl, uint32_t id)
 static uint64_t
 zmq_async(struct zmq_clients *cl, uint64_t end, bool check)
 {
-	const struct lane_conf *c = &cl->base.conf;
+	const struct app_case *c = &cl->base.conf;
 	uint64_t calls = 0, before;
-	uint32_t i, k;
 
 	do {
 		before = calls;
-		for (i = 0; i < c->active; i++) {
-			for (k = 0; k < c->burst && zmq_take(cl, i, ZMQ_DONTWAIT, check) != 0; k++)
+		for (uint32_t i = 0; i < c->active; i++) {
+			for (uint32_t k = 0;
+				k < c->burst && zmq_take(cl, i, ZMQ_DONTWAIT, check) != 0; k++)
 				calls++;
-			for (k = 0; k < c->burst && cl->one[i].seq - cl->one[i].ack < c->depth; k++)
+			for (uint32_t k = 0;
+				k < c->burst && cl->one[i].seq - cl->one[i].ack < c->depth; k++)
 				zmq_issue(cl, i);
 		}
 		if (calls == before)
@@ -290,7 +209,7 @@ zmq_sync(struct zmq_clients *cl, uint64_t end, bool check)
 }
 
 static uint64_t
-zmq_go(struct lane_client *base, uint64_t end, bool check)
+zmq_go(struct lane_end *base, uint64_t end, bool check)
 {
 	struct zmq_clients *cl = (struct zmq_clients *)base;
 
@@ -298,7 +217,7 @@ zmq_go(struct lane_client *base, uint64_t end, bool check)
 }
 
 static void
-zmq_drain(struct lane_client *base, uint64_t end)
+zmq_drain(struct lane_end *base, uint64_t end)
 {
 	struct zmq_clients *cl = (struct zmq_clients *)base;
 	uint32_t i;
@@ -311,20 +230,41 @@ zmq_drain(struct lane_client *base, uint64_t end)
 	}
 }
 
+/* ---- both ---- */
+
+static void
+server_close(struct app_lane *l, int side)
+{
+	struct zmq_server *s = l->state[1];
+
+	app_zmq_end(s->context, s->router, NULL);
+	free(s->mem);
+	free(s);
+}
+
+static void
+clients_close(struct app_lane *l, int side)
+{
+	struct zmq_clients *cl = l->state[0];
+
+	for (uint32_t i = 1; i < l->c->clients; i++)
+		if (cl->one[i].dealer != NULL)
+			zmq_close(cl->one[i].dealer);
+	app_zmq_end(cl->context, cl->one[0].dealer, NULL);
+	free(cl->msg);
+	free(cl->item);
+	free(cl);
+}
+
 #define ZMQ_LANE(lane, text)                                                                       \
-	const struct lane_ops lane = {                                                             \
-		.name = text,                                                                      \
-		.package = "libzmq3-dev",                                                          \
-		.built = true,                                                                     \
-		.sleeps = true,                                                                    \
-		.clients_max = LANE_CLIENTS_MAX,                                                   \
-		.serve_open = zmq_serve_open,                                                      \
+	const struct lane_way lane = {                                                             \
+		.base = APP_WAY_SIDES(text, clients_open, server_open, clients_meet, NULL,         \
+			clients_close, server_close, .sleeps = true, .files = APP_ZMQ_FILES,       \
+			.mib = APP_ZMQ_MIB),                                                       \
+		.files_client = 3,                                                                 \
 		.serve = zmq_serve,                                                                \
-		.serve_close = zmq_serve_close,                                                    \
-		.open = zmq_clients_open,                                                          \
 		.go = zmq_go,                                                                      \
 		.drain = zmq_drain,                                                                \
-		.close = zmq_clients_close,                                                        \
 	}
 
 ZMQ_LANE(lane_zmq_ipc, "zmq_ipc");

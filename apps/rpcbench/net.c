@@ -1,325 +1,434 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Layers net and raw: options, and which lanes are compared with each other. */
-#include <errno.h>
-#include <string.h>
-
+/* Layers net and raw: options, which lanes are compared with each other, rows and targets. */
 #include "app_fail.h"
+#include "crpc_log.h"
+#include "crpc_rdma.h"
 #include "net.h"
 
 enum net_preset { PRESET_ORIGINAL, PRESET_TARGETS };
 
 #define RAW_DEPTH 1024u
+/** Limits of what a lane is asked for. */
+#define NET_ENDPOINTS_MAX 2048
+/** Bytes of a bulk transfer. */
+#define NET_BULK (1u << 20)
 
-static const char *const net_transports[] = {"copyrpc_rc", "copyrpc_dc", "udrpc", NULL};
-static const char *const raw_transports[] = {"write_imm", "write_imm_lat", "write", "read", "send",
-	"send_blueflame", "send_lat", "ud_send", "ud_lat", "write_relaxed", "read_relaxed", NULL};
+/* Transports. Those of layer raw stand behind those of layer net, as its targets need both. */
+enum { NET_RC, NET_DC, NET_UDRPC, NET_RAW, NET_WRITE_IMM = NET_RAW, NET_WRITE_IMM_LAT };
+
+static const struct app_way *const ways[] = {&net_copyrpc_rc.base, &net_copyrpc_dc.base,
+	&net_udrpc.base, &net_write_imm.base, &net_write_imm_lat.base, &net_write.base,
+	&net_read.base, &net_send.base, &net_send_bf.base, &net_send_lat.base, &net_ud_send.base,
+	&net_ud_lat.base, &net_write_relaxed.base, &net_read_relaxed.base};
+
 static const char *const flushes[] = {"clocked", "immediate", "deferred", "hold", NULL};
 static const char *const flows[] = {"window", "read", "notify", NULL};
 static const char *const arrivals[] = {"imm", "memory", NULL};
 static const char *const presets[] = {"original", "targets", NULL};
 
-static struct net_opt opt = {
-	.sizes = {.n = 1, .v = {32}},
-	.flushes = {.n = 1, .v = {CRPC_COPYRPC_CLOCKED}},
-	.flows = {.n = 1, .v = {CRPC_COPYRPC_FLOW_WINDOW}},
-	.arrivals = {.n = 1, .v = {CRPC_COPYRPC_IMM}},
-	.slice_ms = 60,
-	.repeat = 5,
+static struct rpb_opt opt = {
+	.sizes = {1, {32}},
+	.flushes = {1, {CRPC_COPYRPC_CLOCKED}},
+	.flows = {1, {CRPC_COPYRPC_FLOW_WINDOW}},
+	.arrivals = {1, {CRPC_COPYRPC_IMM}},
+	.length = APP_LENGTH_DEFAULT,
 };
+static struct rpb_opt raw_opt = {.sizes = {1, {32}}, .length = APP_LENGTH_DEFAULT};
 
 /* What both layers have. */
-#define OPTS_COMMON                                                                                \
-	{"device", APP_OPT_STRING, "NAME", "RDMA device (the first one)", &opt.device, 0, 0,       \
-		NULL},                                                                             \
-		{"slice-ms", APP_OPT_UINT, "MS", "length of a slice", &opt.slice_ms, 1, 10000,     \
-			NULL},                                                                     \
-		{"repeat", APP_OPT_UINT, "N", "rounds over all lanes", &opt.repeat, 1, 1000,       \
-			NULL},                                                                     \
-		{"json", APP_OPT_STRING, "FILE", "append one object per result", &opt.json, 0, 0,  \
-			NULL}
+#define OPTS_COMMON(opt)                                                                           \
+	APP_DEVICE(&opt.device), APP_LENGTH(&opt.length, "", "lanes"), APP_JSON(&opt.json)
 
 static const struct app_opt net_opts[] = {
-	{"transport", APP_OPT_CHOICES, "LIST",
-		"copyrpc_rc, copyrpc_dc, udrpc, or all (all that are built)", &opt.transports, 0, 0,
-		net_transports},
-	{"preset", APP_OPT_CHOICE, "NAME",
+	APP_TRANSPORT(&opt.transports, "calls; without it all that are built", rpb_transports),
+	APP_PRESET(&opt.preset,
 		"original: 1x1, 1x32 and 8x256, unless endpoints or depth are given; targets: what "
-		"has to be reached, with a verdict for each line",
-		&opt.preset, 0, 0, presets},
-	{"endpoints", APP_OPT_UINTS, "LIST", "connections, of one client", &opt.endpoints, 1,
-		NET_ENDPOINTS_MAX, NULL},
-	{"active", APP_OPT_UINT, "N", "of these, with calls (all)", &opt.active, 1,
-		NET_ENDPOINTS_MAX, NULL},
-	{"depth", APP_OPT_UINTS, "LIST", "open calls of each", &opt.depths, 1, NET_DEPTH_MAX, NULL},
-	{"size", APP_OPT_UINTS, "LIST", "bytes of a request and of its answer, multiples of 8",
-		&opt.sizes, 8, NET_SIZE_MAX, NULL},
-	{"flush", APP_OPT_CHOICES, "LIST", "copyrpc: clocked, immediate, deferred, hold",
-		&opt.flushes, 0, 0, flushes},
-	{"flow", APP_OPT_CHOICES, "LIST", "copyrpc: window, read, notify", &opt.flows, 0, 0, flows},
-	{"arrival", APP_OPT_CHOICES, "LIST", "copyrpc: imm, memory", &opt.arrivals, 0, 0, arrivals},
-	{"ring", APP_OPT_UINT, "BYTES", "copyrpc: of a ring, a power of two (as the depth needs)",
-		&opt.ring, CRPC_COPYRPC_RING_MIN, 1 << 26, NULL},
-	{"oneway", APP_OPT_FLAG, NULL, "requests without an answer", &opt.oneway, 0, 0, NULL},
-	{"check", APP_OPT_FLAG, NULL, "compare every word of the answers", &opt.check, 0, 0, NULL},
-	OPTS_COMMON,
+		"has to be reached, with a verdict for each",
+		presets),
+	APP_OPT("endpoints", "N", &opt.clients, "connections, of one client", 1, NET_ENDPOINTS_MAX),
+	APP_OPT("active", "N", &opt.active, "endpoints with calls; without it all", 1,
+		NET_ENDPOINTS_MAX),
+	APP_DEPTH(&opt.depths, "each endpoint", NET_DEPTH_MAX),
+	APP_SIZE(&opt.sizes, "a request and of its answer, a multiple of 8", 8, NET_SIZE_MAX),
+	APP_FLUSH(&opt.flushes, "; copyrpc", flushes),
+	APP_FLOW(&opt.flows, flows),
+	APP_CHOICE("arrival", &opt.arrivals, "copyrpc: how a batch is found", arrivals),
+	APP_OPT("ring", "BYTES", &opt.ring,
+		"copyrpc: size of a ring, a power of two; without it as the depth needs",
+		CRPC_COPYRPC_RING_MIN, 1 << 26),
+	APP_FLAG("oneway", &opt.oneway, "requests without an answer"),
+	APP_VERIFY(&opt.verify, "every word of the answers"),
+	OPTS_COMMON(opt),
 };
 
 static const struct app_opt raw_opts[] = {
-	{"transport", APP_OPT_CHOICES, "LIST",
-		"write_imm, write_imm_lat, write, read, send, send_blueflame, send_lat, ud_send, "
-		"ud_lat, write_relaxed, read_relaxed, or all",
-		&opt.transports, 0, 0, raw_transports},
-	{"size", APP_OPT_UINTS, "LIST", "bytes of a message, multiples of 8; not of write and read",
-		&opt.sizes, 8, 256, NULL},
-	OPTS_COMMON,
+	APP_TRANSPORT(&raw_opt.transports, "messages", rpb_transports),
+	APP_SIZE(&raw_opt.sizes, "a message, a multiple of 8; not of write and read", 8, 256),
+	OPTS_COMMON(raw_opt),
 };
 
-static void
-net_help(FILE *out)
+static struct crpc_rdma_info device;
+
+const char *
+net_device(void)
 {
-	fprintf(out, "usage: rpcbench [EAL arguments] -- net [options]\n\n"
-		     "Calls between two ends with a device context each: on two lcores, on one, or "
-		     "in two\nranks under mpirun.\n\n");
-	app_opt_help(net_opts, CRPC_DIM(net_opts), out);
+	return device.name;
 }
 
-static void
-raw_help(FILE *out)
+void
+net_ledger_of(const struct crpc_rdma *dev, struct lane_ledger *l)
 {
-	fprintf(out, "usage: rpcbench [EAL arguments] -- raw [options]\n\n"
-		     "Single operations of the device, as layer net's calls are made of.\n\n");
-	app_opt_help(raw_opts, CRPC_DIM(raw_opts), out);
-}
+	struct crpc_rdma_stats s;
+	struct crpc_rdma_card card;
 
-static int
-sizes_check(void)
-{
-	uint32_t i;
-
-	for (i = 0; i < opt.sizes.n; i++)
-		if (opt.sizes.v[i] % 8 != 0)
-			return app_fail("--size %lu is not a multiple of 8",
-				(unsigned long)opt.sizes.v[i]);
-	return opt.json != NULL ? app_json_check("json", opt.json) : 0;
-}
-
-/* All that are built, unless the user chose. */
-static int
-transports_default(uint32_t from, uint32_t to)
-{
-	uint32_t i;
-
-	for (i = 0; i < opt.transports.n; i++) {
-		opt.transports.v[i] += from;
-		if (!net_ops[opt.transports.v[i]]->built && opt.transports.n < to - from)
-			return app_fail("--transport %s is not in this build",
-				net_ops[opt.transports.v[i]]->name);
+	crpc_rdma_stats_get(dev, &s);
+	l->n[LANE_DOORBELLS] = s.doorbells;
+	l->n[LANE_WQEBBS] = s.wqebbs;
+	l->n[LANE_CQES] = s.send_cqes + s.recv_cqes + s.error_cqes;
+	l->card = crpc_rdma_card_get(dev, &card) == 0;
+	if (l->card) {
+		l->n[LANE_PCIE_BYTES] = card.pcie_bytes;
+		l->n[LANE_PACKETS] = card.packets;
 	}
-	if (opt.transports.n != 0)
-		return 0;
-	for (i = from; i < to; i++)
-		if (net_ops[i]->built)
-			opt.transports.v[opt.transports.n++] = i;
+}
+
+const uint8_t *
+net_peer(struct app_lane *l, int side)
+{
+	const struct app_addr *theirs = &l->addr[!side];
+
+	if (theirs->len == l->c->clients * NET_ADDR_LEN)
+		return theirs->bytes;
+	app_lane_fail(l, -EPROTO, "the peer has other endpoints");
+	return NULL;
+}
+
+/* The device that all ends of this process open. */
+static int
+net_prepare(struct rpb_run *run)
+{
+	const struct crpc_rdma_conf conf = {.device = run->opt->device, .gid_index = -1};
+	struct crpc_rdma *dev = crpc_rdma_open(&conf);
+
+	if (dev == NULL)
+		return app_fail("%s", crpc_log_last());
+	crpc_rdma_info_get(dev, &device);
+	crpc_rdma_close(dev);
 	return 0;
 }
 
 static int
-net_parse(int argc, char **argv)
+net_check(void)
 {
-	int rc = app_opt_parse(net_opts, CRPC_DIM(net_opts), argc, argv);
-
-	if (rc == 0 && (opt.ring & (opt.ring - 1)) != 0)
+	if ((opt.ring & (opt.ring - 1)) != 0)
 		return app_fail("--ring %lu is not a power of two", (unsigned long)opt.ring);
-	if (rc == 0)
-		rc = sizes_check();
-	return rc != 0 ? rc : transports_default(0, NET_TRANSPORTS);
+	return 0;
 }
 
-static int
-raw_parse(int argc, char **argv)
+static bool
+is_copyrpc(const struct app_case *c)
 {
-	int rc = app_opt_parse(raw_opts, CRPC_DIM(raw_opts), argc, argv);
-
-	if (rc == 0)
-		rc = sizes_check();
-	return rc != 0 ? rc : transports_default(NET_TRANSPORTS, NET_ALL);
-}
-
-static int
-group_finish(struct net_group *g)
-{
-	int rc = g->n == 0 ? 0 : net_group_measure(g);
-
-	if (g->n != 0 && net_out_group(g) != 0)
-		rc = -EIO;
-	net_group_fini(g);
-	return rc;
+	return c->transport <= NET_DC;
 }
 
 /* Every transport, and of copyrpc every mode that was asked for, side by side. */
-static void
-group_fill(struct net_group *g, struct net_conf *c)
-{
-	uint32_t t, f, w, a;
-	bool modes;
-
-	for (t = 0; t < opt.transports.n; t++) {
-		c->transport = (uint32_t)opt.transports.v[t];
-		modes = c->transport == NET_COPYRPC_RC || c->transport == NET_COPYRPC_DC;
-		for (f = 0; f < (modes ? opt.flushes.n : 1); f++)
-			for (w = 0; w < (modes ? opt.flows.n : 1); w++)
-				for (a = 0; a < (modes ? opt.arrivals.n : 1); a++) {
-					c->flush = modes ? (uint32_t)opt.flushes.v[f] : 0;
-					c->flow = modes ? (uint32_t)opt.flows.v[w] : 0;
-					c->arrival = modes ? (uint32_t)opt.arrivals.v[a] : 0;
-					net_group_add(g, c);
-				}
-	}
-}
-
 static int
-net_case(struct net_run *run, uint32_t endpoints, uint32_t depth, uint32_t size)
+net_case(struct rpb_run *run, uint32_t endpoints, uint32_t depth, uint32_t size)
 {
-	struct net_group g = {.run = run};
-	struct net_conf c = {.endpoints = endpoints,
+	struct app_group g = call_group(run);
+	struct app_case c = {.clients = endpoints,
 		.active = opt.active != 0 ? (uint32_t)crpc_min(opt.active, endpoints) : endpoints,
 		.depth = depth,
 		.size = size,
 		.ring_size = (uint32_t)opt.ring,
-		.oneway = opt.oneway,
-		.check = opt.check};
+		.mode = opt.oneway ? LANE_ONEWAY : LANE_ASYNC};
+	const struct app_axis axes[] = {{&opt.transports, &c.transport}, {&opt.flushes, &c.flush},
+		{&opt.flows, &c.flow}, {&opt.arrivals, &c.arrival}};
+	const uint32_t modes = opt.flushes.n * opt.flows.n * opt.arrivals.n;
+	struct call_lane *l;
+	size_t used;
 
-	group_fill(&g, &c);
-	return group_finish(&g);
-}
-
-static int
-net_cases(struct net_run *run, uint32_t size)
-{
-	static const uint32_t original[][2] = {{1, 1}, {1, 32}, {8, 256}};
-	uint32_t i, k;
-	int rc = 0;
-
-	if (opt.endpoints.n == 0 && opt.depths.n == 0) {
-		for (i = 0; i < CRPC_DIM(original) && rc == 0 && !rpb_interrupted(); i++)
-			rc = net_case(run, original[i][0], original[i][1], size);
-		return rc;
+	for (uint32_t at = 0; app_axes_set(axes, CRPC_DIM(axes), at); at++) {
+		if (!is_copyrpc(&c) && at % modes != 0)
+			continue;
+		l = call_add(run, &g, &c);
+		if (l == NULL || !is_copyrpc(&c))
+			continue;
+		used = strlen(l->base.text);
+		snprintf(l->base.text + used, sizeof(l->base.text) - used, ", %s %s %s",
+			flushes[c.flush], flows[c.flow], arrivals[c.arrival]);
 	}
-	if (opt.endpoints.n == 0)
-		opt.endpoints = (struct app_list){.n = 1, .v = {1}};
-	if (opt.depths.n == 0)
-		opt.depths = (struct app_list){.n = 1, .v = {1}};
-	for (i = 0; i < opt.endpoints.n; i++)
-		for (k = 0; k < opt.depths.n && rc == 0 && !rpb_interrupted(); k++)
-			rc = net_case(run, (uint32_t)opt.endpoints.v[i], (uint32_t)opt.depths.v[k],
-				size);
-	return rc;
+	return call_run(&g);
 }
 
 static int
-net_all(struct net_run *run)
+net_cases(struct rpb_run *run, uint32_t size)
 {
-	uint32_t i;
+	static const struct app_list one = {1, {1}};
+	static const uint32_t original[][2] = {{1, 1}, {1, 32}, {8, 256}};
+	bool preset = opt.clients.n == 0 && opt.depths.n == 0;
+	uint32_t endpoints, depth;
+	const struct app_axis axes[] = {{opt.clients.n == 0 ? &one : &opt.clients, &endpoints},
+		{opt.depths.n == 0 ? &one : &opt.depths, &depth}};
 	int rc = 0;
 
-	if (opt.preset == PRESET_TARGETS)
-		return net_targets(run);
-	for (i = 0; i < opt.sizes.n && rc == 0; i++)
-		rc = net_cases(run, (uint32_t)opt.sizes.v[i]);
+	for (uint32_t at = 0; rc == 0 && !app_party_stopped(run->party); at++) {
+		if (preset ? at == CRPC_DIM(original) : !app_axes_set(axes, CRPC_DIM(axes), at))
+			break;
+		rc = net_case(run, preset ? original[at][0] : endpoints,
+			preset ? original[at][1] : depth, size);
+	}
 	return rc;
 }
 
 /* The operations of one unit, at one size. */
 static int
-raw_group(struct net_run *run, enum net_unit unit, uint32_t size)
+raw_group(struct rpb_run *run, enum lane_unit unit, uint32_t size)
 {
-	struct net_group g = {.run = run};
-	struct net_conf c = {.endpoints = 1, .active = 1, .size = size,
-		.depth = unit == NET_RATE ? RAW_DEPTH : 1};
-	uint32_t i;
+	struct app_group g = call_group(run);
+	struct app_case c = {.clients = 1,
+		.active = 1,
+		.size = size,
+		.depth = unit == LANE_RATE ? RAW_DEPTH : 1,
+		.mode = LANE_ASYNC};
 
-	for (i = 0; i < opt.transports.n; i++) {
-		c.transport = (uint32_t)opt.transports.v[i];
-		if (net_ops[c.transport]->unit == unit)
-			net_group_add(&g, &c);
+	for (uint32_t i = 0; i < raw_opt.transports.n; i++) {
+		c.transport = (uint32_t)raw_opt.transports.v[i];
+		if (((const struct lane_way *)run->layer->ways[c.transport])->unit == unit)
+			call_add(run, &g, &c);
 	}
-	return group_finish(&g);
+	return call_run(&g);
 }
 
 static int
-raw_all(struct net_run *run)
+raw_run(struct rpb_run *run)
 {
-	uint32_t i;
 	int rc = 0;
 
-	for (i = 0; i < opt.sizes.n && rc == 0 && !rpb_interrupted(); i++) {
-		rc = raw_group(run, NET_RATE, (uint32_t)opt.sizes.v[i]);
-		if (rc == 0 && !rpb_interrupted())
-			rc = raw_group(run, NET_LATENCY, (uint32_t)opt.sizes.v[i]);
+	printf("machine: device %s, driver %s\n", device.name, device.driver);
+	for (uint32_t i = 0; i < raw_opt.sizes.n && rc == 0 && !app_party_stopped(run->party);
+		i++) {
+		rc = raw_group(run, LANE_RATE, (uint32_t)raw_opt.sizes.v[i]);
+		if (rc == 0 && !app_party_stopped(run->party))
+			rc = raw_group(run, LANE_LATENCY, (uint32_t)raw_opt.sizes.v[i]);
 	}
-	return rc == 0 && !rpb_interrupted() ? raw_group(run, NET_BYTES, NET_BULK) : rc;
+	return rc == 0 && !app_party_stopped(run->party) ? raw_group(run, LANE_BYTES, NET_BULK)
+							 : rc;
 }
 
-/* Rank 1 serves; everybody else measures. */
-static int
-layer_run(struct rpb *rpb, const char *layer, int (*all)(struct net_run *run))
-{
-	struct net_run run = {.opt = &opt, .layer = layer};
-	int rc = net_device_choose(opt.device);
+/* ---- rows ---- */
 
-	if (rc != 0)
+/* What a call asked of the devices: of one, or of both. */
+static json_t *
+ledger(const struct lane_ledger *a, const struct lane_ledger *b, uint64_t calls)
+{
+	static const char *const keys[] = {
+		"doorbells", "wqebb", "cqes", "reads", "pcie_bytes", "packets"};
+	json_t *o = json_object();
+	uint64_t n[LANE_COUNTS];
+
+	for (uint32_t i = 0; i < LANE_COUNTS; i++)
+		n[i] = a->n[i] + b->n[i];
+	for (uint32_t i = 0; i < (a->card ? CRPC_DIM(keys) : LANE_PCIE_BYTES); i++)
+		app_row_set(o, "{s:f}", keys[i], (double)n[i] / (double)calls);
+	if (n[LANE_BATCHES] != 0)
+		app_row_set(o, "{s:f}", "messages_per_batch",
+			(double)n[LANE_MESSAGES] / (double)n[LANE_BATCHES]);
+	if (n[LANE_REPEATED] != 0)
+		app_row_set(o, "{s:I}", "repeated", (json_int_t)n[LANE_REPEATED]);
+	return o;
+}
+
+static void
+net_row(const struct app_group *g, const struct app_lane *base, json_t *row)
+{
+	static const char *const keys[] = {"rate", "latency", "bandwidth"};
+	static const char *const units[] = {"Mops/s", "ns", "GB/s"};
+	const struct call_lane *l = (const struct call_lane *)base;
+	static const struct lane_ledger none;
+	const struct app_case *c = base->c;
+
+	app_row_set(row, "{s:i,s:i,s:i,s:i,s:s}", "endpoints", c->clients, "active", c->active,
+		"depth", c->depth, "size", c->size, "mode",
+		c->mode == LANE_ONEWAY  ? "oneway"
+			: c->depth == 1 ? "sync"
+					: "async");
+	if (l->run->layer == &rpb_layer_net && is_copyrpc(c))
+		app_row_set(row, "{s:s,s:s,s:s}", "flush", flushes[c->flush], "flow",
+			flows[c->flow], "arrival", arrivals[c->arrival]);
+	app_row_series(row, keys[l->unit], &base->series[LANE_VALUE], &g->trial, units[l->unit]);
+	if (l->calls != 0)
+		app_row_set(row, "{s:o,s:o,s:o}", "ledger",
+			ledger(&l->sum[0], &l->sum[1], l->calls), "ledger_client",
+			ledger(&l->sum[0], &none, l->calls), "ledger_server",
+			ledger(&l->sum[1], &none, l->calls));
+}
+
+/* ---- targets ---- */
+
+#define RING_TINY 4096u
+/* Turns that fill a ring while the far end stands still. */
+#define FILL_TURNS 64
+
+/* What is made of a group's first lane, and of another one. */
+enum target_of {
+	OF_RATE,     /* Rate of the first / of the other. */
+	OF_LATENCY,  /* Round trip of the first, which is one call at a time, / of the other. */
+	OF_COST,     /* Time per call of the other / of the first. */
+	OF_DOORBELL, /* From here on counts. Of both ends together, per call; */
+	OF_WQEBB,
+	OF_CQE,
+	OF_PCIE, /* of the dearer end; */
+	OF_READ,
+	OF_RING, /* Usable part of a ring, per cent. */
+};
+
+#define CALLS(n, act, deep)                                                                        \
+	{                                                                                          \
+		.transport = NET_RC, .clients = (n), .active = (act), .depth = (deep), .size = 32  \
+	}
+#define OTHER(lane, n, deep)                                                                       \
+	{                                                                                          \
+		.transport = (lane), .clients = (n), .active = (n), .depth = (deep), .size = 32    \
+	}
+#define ONEWAY(how)                                                                                \
+	{                                                                                          \
+		.transport = NET_RC, .clients = 1, .active = 1, .depth = 64, .size = 32,           \
+		.mode = LANE_ONEWAY, .ring_size = RING_TINY, .flow = (how)                         \
+	}
+
+static const struct call_goals goals[] = {
+	{.lane = {CALLS(8, 8, 256), OTHER(NET_WRITE_IMM, 1, NET_DEPTH_MAX)},
+		.target = {{"8 x 256, 32 bytes: calls / raw WRITE_IMM, a WQE each", OF_RATE, 4,
+				   false, 1},
+			{"  doorbells per call", OF_DOORBELL, 1. / 16, true, 0},
+			{"  WQE blocks per call", OF_WQEBB, 1. / 8, true, 0},
+			{"  CQEs per call", OF_CQE, 1. / 16, true, 0},
+			{"  PCIe bytes per call and side", OF_PCIE, 160, true, 0}}},
+	{.lane = {CALLS(1, 1, 32), OTHER(NET_UDRPC, 1, 32)},
+		.target = {{"1 x 32: calls of copyrpc / of udrpc", OF_RATE, 3, false, 1}}},
+	{.lane = {CALLS(1, 1, 1), OTHER(NET_WRITE_IMM_LAT, 1, 1)},
+		.target = {{"1 x 1: round trip / of raw WRITE_IMM", OF_LATENCY, 1.35, true, 1}}},
+	{.lane = {ONEWAY(CRPC_COPYRPC_FLOW_WINDOW), ONEWAY(CRPC_COPYRPC_FLOW_READ)},
+		.target = {{"one way, ring of 4 KiB: window / READ flow", OF_RATE, 1, false, 1},
+			{"  READs of the window's", OF_READ, 0, true, 0}}},
+	{.lane = {CALLS(8, 8, 4), CALLS(1000, 8, 4)},
+		.target = {{"8 active of 1000 endpoints / 8 of 8: time per call", OF_COST, 1.3,
+			true, 1}}},
+	{.lane = {ONEWAY(CRPC_COPYRPC_FLOW_WINDOW)},
+		.target = {{"usable part of a ring of 4 KiB, %", OF_RING, 95, false, 0}},
+		.alone = true},
+};
+
+static double
+ledger_value(const struct call_lane *l, enum target_of of)
+{
+	static const enum lane_count counts[] = {
+		LANE_DOORBELLS, LANE_WQEBBS, LANE_CQES, LANE_PCIE_BYTES, LANE_READS};
+	uint64_t a = l->sum[0].n[counts[of - OF_DOORBELL]];
+	uint64_t b = l->sum[1].n[counts[of - OF_DOORBELL]];
+	double n = (double)l->calls;
+
+	if (l->calls == 0 || (of == OF_PCIE && !l->sum[0].card))
+		return -1;
+	return of == OF_PCIE ? (double)crpc_max(a, b) / n
+			     : (double)(a + b) / (of == OF_READ ? 1 : n);
+}
+
+/* Fill a ring that is not emptied: the part that was taken before -EAGAIN, per cent; or -1. */
+static double
+ring_part(struct app_case c)
+{
+	const struct lane_way *way = &net_copyrpc_rc;
+	uint8_t addr[APP_SIDES][NET_ADDR_LEN];
+	struct app_lane lane = {
+		.c = &c, .way = &way->base, .addr = {{.bytes = addr[0]}, {.bytes = addr[1]}}};
+	double part = -1;
+
+	if (way->base.open[0](&lane, 0) != 0 || way->base.open[1](&lane, 1) != 0 ||
+		way->base.meet[0](&lane, 0) != 0 || way->base.meet[1](&lane, 1) != 0) {
+		app_note("a ring to fill: %s", lane.why);
+	} else {
+		for (uint32_t i = 0; i < FILL_TURNS; i++)
+			way->step(lane.state[0], crpc_clock_ns(), true);
+		part = 100 * net_copyrpc_ring_part(lane.state[0]);
+	}
+	for (uint32_t i = 0; i < APP_SIDES; i++)
+		if (lane.state[i] != NULL)
+			way->base.close[i](&lane, (int)i);
+	return part;
+}
+
+/* The figure, or below 0 if a lane that it needs has none. */
+static double
+target_value(const struct app_group *g, const struct app_target *t)
+{
+	double mine = call_median(g, 0, LANE_VALUE), other = call_median(g, t->other, LANE_VALUE);
+
+	if (t->of == OF_RING)
+		return ring_part(goals[CRPC_DIM(goals) - 1].lane[0]);
+	if (!(mine > 0) || !(other > 0))
+		return -1;
+	if (t->of >= OF_DOORBELL)
+		return ledger_value((const struct call_lane *)g->lane[0], (enum target_of)t->of);
+	return t->of == OF_LATENCY ? 1e3 / mine / other : mine / other;
+}
+
+static void
+target_fill(const void *group, struct app_target *t)
+{
+	t->value = target_value(group, t);
+	t->counted = t->of >= OF_DOORBELL;
+}
+
+static int
+net_run(struct rpb_run *run)
+{
+	int rc = 0;
+
+	printf("machine: device %s, driver %s\n", device.name, device.driver);
+	for (uint32_t i = 0; opt.preset != PRESET_TARGETS && i < opt.sizes.n && rc == 0; i++)
+		rc = net_cases(run, (uint32_t)opt.sizes.v[i]);
+	if (opt.preset != PRESET_TARGETS)
 		return rc;
-	if (rpb->boot.rank == 1)
-		return net_far_serve(rpb);
-	rc = net_far_open(&run.far, rpb);
-	if (rc != 0)
-		return rc;
-	if (opt.json != NULL) {
-		run.json = app_json_open("json", opt.json);
-		if (run.json == NULL)
-			rc = APP_EXIT_USAGE;
-	}
-	if (rc == 0) {
-		net_out_limits(&run);
-		if (all(&run) != 0) {
-			app_note("a result could not be written to %s", opt.json);
-			rc = APP_EXIT_RUN;
-		}
-		if (rpb_interrupted())
-			app_note("interrupted: results so far");
-	}
-	if (run.json != NULL)
-		fclose(run.json);
-	net_far_close(&run.far);
-	return rc == 0 && run.failed != 0 ? APP_EXIT_RUN : rc;
-}
-
-static int
-net_layer_run(struct rpb *rpb)
-{
-	return layer_run(rpb, "net", net_all);
-}
-
-static int
-raw_layer_run(struct rpb *rpb)
-{
-	return layer_run(rpb, "raw", raw_all);
+	rc = call_targets(run, goals, CRPC_DIM(goals), target_fill);
+	app_out_text(38,
+		"counted                  <= 200     8 x 256: instructions of our own code per "
+		"call, by the tests copyrpc_instructions, copyrpc_instructions_nic");
+	fflush(stdout);
+	return rc;
 }
 
 const struct rpb_layer rpb_layer_net = {
 	.name = "net",
 	.what = "between nodes: copyrpc and udrpc, with what each call asks of the NIC",
-	.ranks = true,
-	.help = net_help,
-	.parse = net_parse,
-	.run = net_layer_run,
+	.about = "Calls between two ends with a device context each: on two lcores, on one, or\n"
+		 "in two ranks under mpirun.\n",
+	.opt = &opt,
+	.opts = net_opts,
+	.nopts = CRPC_DIM(net_opts),
+	.ways = ways,
+	.nways = NET_RAW,
+	.unit = 8,
+	.device = true,
+	.check = net_check,
+	.prepare = net_prepare,
+	.run = net_run,
+	.row = net_row,
 };
 
 const struct rpb_layer rpb_layer_raw = {
 	.name = "raw",
 	.what = "single operations of the same NIC",
-	.ranks = true,
-	.help = raw_help,
-	.parse = raw_parse,
-	.run = raw_layer_run,
+	.about = "Single operations of the device, as layer net's calls are made of.\n",
+	.opt = &raw_opt,
+	.opts = raw_opts,
+	.nopts = CRPC_DIM(raw_opts),
+	.ways = &ways[NET_RAW],
+	.nways = CRPC_DIM(ways) - NET_RAW,
+	.unit = 8,
+	.device = true,
+	.prepare = net_prepare,
+	.run = raw_run,
+	.row = net_row,
 };

@@ -15,7 +15,6 @@
 #include <string.h>
 
 #include "crpc_log.h"
-#include "lane.h"
 #include "net.h"
 
 #define CALLS_PASTE(a, b) a##_##b
@@ -27,6 +26,7 @@
 #define TIMEOUT_NS UINT64_C(20000000000)
 
 struct net_calls {
+	struct lane_end base;
 	struct crpc_rdma *dev;
 	struct PROTOCOL *ctx;
 	struct API(ep) **ep;
@@ -37,15 +37,15 @@ struct net_calls {
 };
 
 /* Make all endpoints of the context: 0 or -errno. */
-static int endpoints_open(struct net_end *e, struct net_calls *s);
+static int endpoints_open(struct lane_end *e, struct net_calls *s);
 
 /* Whether one-way requests of the endpoint were not sent yet, after a flush. */
 static bool has_unsent(const struct API(ep) * ep);
 
 static void
-calls_close(struct net_end *e)
+calls_close(struct app_lane *l, int side)
 {
-	struct net_calls *s = e->priv;
+	struct net_calls *s = l->state[side];
 
 	API(free)(s->ctx);
 	crpc_rdma_close(s->dev);
@@ -57,61 +57,48 @@ calls_close(struct net_end *e)
 
 /* Make the end: a device, the context and what belongs to each endpoint. */
 static int
-calls_open(struct net_end *e, struct crpc_rdma_conf *dev, struct API(conf) *conf)
+calls_open(struct app_lane *l, int side, struct crpc_rdma_conf *dev, struct API(conf) *conf)
 {
-	struct net_calls *s = calloc(1, sizeof(*s));
-	uint32_t i;
+	struct net_calls *s = lane_end_new(l, side, sizeof(*s));
+	uint32_t n = l->c->clients;
 	int rc;
 
 	if (s == NULL)
 		return -ENOMEM;
-	e->priv = s;
 	s->dev = crpc_rdma_open(dev);
-	rc = s->dev == NULL ? -errno : 0;
 	conf->dev = s->dev;
-	if (rc == 0) {
-		s->ctx = API(create)(conf);
-		s->ep = calloc(e->conf.endpoints, sizeof(*s->ep));
-		s->seq = calloc(e->conf.endpoints, sizeof(*s->seq));
-		s->again = calloc(e->conf.endpoints, sizeof(*s->again));
-		if (s->ctx == NULL || s->ep == NULL || s->seq == NULL || s->again == NULL)
-			rc = -ENOMEM;
-		else
-			rc = endpoints_open(e, s);
-	}
-	if (rc != 0) {
-		net_why(e, "%s", crpc_log_last());
-		calls_close(e);
-		return rc;
-	}
-	for (i = 0; i < e->conf.active && !e->server; i++)
-		s->again[i] = e->conf.depth;
-	s->missing = e->server ? 0 : e->conf.active * e->conf.depth;
+	s->ctx = s->dev == NULL ? NULL : API(create)(conf);
+	s->ep = calloc(n, sizeof(*s->ep));
+	s->seq = calloc(n, sizeof(*s->seq));
+	s->again = calloc(n, sizeof(*s->again));
+	rc = s->ctx == NULL || s->ep == NULL || s->seq == NULL || s->again == NULL
+		? -ENOMEM
+		: endpoints_open(&s->base, s);
+	if (rc != 0)
+		return app_lane_fail(l, rc, "%s", crpc_log_last());
+	l->addr[side].len = n * NET_ADDR_LEN;
+	for (uint32_t i = 0; i < n; i++)
+		API(ep_addr)(s->ep[i], l->addr[side].bytes + i * NET_ADDR_LEN);
+	for (uint32_t i = 0; i < l->c->active && side == 0; i++, s->missing += l->c->depth)
+		s->again[i] = l->c->depth;
 	return 0;
 }
 
-static void
-calls_addr(const struct net_end *e, uint32_t i, uint8_t addr[NET_ADDR_LEN])
-{
-	const struct net_calls *s = e->priv;
-
-	API(ep_addr)(s->ep[i], addr);
-}
-
 static int
-calls_connect(struct net_end *e, uint32_t i, const uint8_t addr[NET_ADDR_LEN])
+calls_meet(struct app_lane *l, int side)
 {
-	struct net_calls *s = e->priv;
-	int rc = API(ep_connect)(s->ep[i], addr);
+	const uint8_t *addr = net_peer(l, side);
+	struct net_calls *s = l->state[side];
+	int rc = addr == NULL ? -EPROTO : 0;
 
-	if (rc != 0)
-		net_why(e, "%s", crpc_log_last());
-	return rc;
+	for (uint32_t i = 0; i < l->c->clients && rc == 0; i++)
+		rc = API(ep_connect)(s->ep[i], addr + i * NET_ADDR_LEN);
+	return rc == 0 ? 0 : app_lane_fail(l, rc, "%s", crpc_log_last());
 }
 
 /* Make the calls that an endpoint lacks, as far as it takes them. */
 static void
-refill(struct net_end *e, struct net_calls *s, uint32_t i, uint64_t now)
+refill(struct lane_end *e, struct net_calls *s, uint32_t i, uint64_t now)
 {
 	uint32_t size = e->conf.size;
 	int rc;
@@ -122,7 +109,7 @@ refill(struct net_end *e, struct net_calls *s, uint32_t i, uint64_t now)
 		if (rc == -EAGAIN)
 			return;
 		if (rc != 0) {
-			net_break(e, "a call was refused: %s", strerror(-rc));
+			lane_break(e, "a call was refused: %s", strerror(-rc));
 			return;
 		}
 		s->seq[i]++;
@@ -133,23 +120,23 @@ refill(struct net_end *e, struct net_calls *s, uint32_t i, uint64_t now)
 }
 
 static uint32_t
-client_step(struct net_end *e, uint64_t now, bool more)
+client_step(struct lane_end *e, uint64_t now, bool more)
 {
-	struct net_calls *s = e->priv;
+	struct net_calls *s = (struct net_calls *)e;
 	uint32_t ended = 0, size = e->conf.size, i;
 	struct crpc_done done[BURST];
-	uint16_t n, k;
+	uint16_t n;
 
 	do {
 		n = API(poll)(s->ctx, now, done, BURST);
-		for (k = 0; k < n; k++) {
+		for (uint16_t k = 0; k < n; k++) {
 			i = lane_word_client(done[k].cookie);
 			if (crpc_unlikely(done[k].status != 0 || done[k].len != size)) {
-				net_break(e, "a call ended with %d, %u bytes", done[k].status,
+				lane_break(e, "a call ended with %d, %u bytes", done[k].status,
 					done[k].len);
 				return ended;
 			}
-			e->bad += lane_read(done[k].data, size, e->conf.check, done[k].cookie);
+			e->bad += lane_read(done[k].data, size, e->check, done[k].cookie);
 			s->again[i]++;
 			s->missing++;
 			e->open--;
@@ -167,23 +154,23 @@ client_step(struct net_end *e, uint64_t now, bool more)
 
 /* One-way: as many as the flow control lets through; what has left has ended. */
 static uint32_t
-oneway_step(struct net_end *e, uint64_t now, bool more)
+oneway_step(struct lane_end *e, uint64_t now, bool more)
 {
-	struct net_calls *s = e->priv;
+	struct net_calls *s = (struct net_calls *)e;
 	struct crpc_done done[BURST];
-	uint32_t i, k, n = 0;
+	uint32_t i, n = 0;
 	int rc;
 
 	if (API(poll)(s->ctx, now, done, BURST) != 0)
-		net_break(e, "a one-way request ended");
+		lane_break(e, "a one-way request ended");
 	for (i = 0; more && i < e->conf.active; i++)
-		for (k = 0; k < e->conf.depth; k++, n++) {
+		for (uint32_t k = 0; k < e->conf.depth; k++, n++) {
 			lane_fill(s->msg, e->conf.size, lane_word(i, s->seq[i]));
 			rc = API(notify)(s->ep[i], now, s->msg, e->conf.size);
 			if (rc == -EAGAIN)
 				break;
 			if (rc != 0) {
-				net_break(e, "a request was refused: %s", strerror(-rc));
+				lane_break(e, "a request was refused: %s", strerror(-rc));
 				return n;
 			}
 			s->seq[i]++;
@@ -195,20 +182,20 @@ oneway_step(struct net_end *e, uint64_t now, bool more)
 }
 
 static uint32_t
-server_step(struct net_end *e, uint64_t now)
+server_step(struct lane_end *e, uint64_t now)
 {
-	struct net_calls *s = e->priv;
+	struct net_calls *s = (struct net_calls *)e;
 	struct crpc_done done[BURST];
 	struct crpc_req req[BURST];
 	uint32_t served = 0;
-	uint16_t n, k;
+	uint16_t n;
 	int rc = 0;
 
 	API(poll)(s->ctx, now, done, BURST);
 	do {
 		n = API(recv)(s->ctx, now, req, BURST);
-		for (k = 0; k < n; k++) {
-			if (e->conf.oneway) {
+		for (uint16_t k = 0; k < n; k++) {
+			if (e->oneway) {
 				lane_read(req[k].data, req[k].len, false, 0);
 				rc |= API(release)(s->ctx, now, req[k].token);
 			} else {
@@ -220,16 +207,16 @@ server_step(struct net_end *e, uint64_t now)
 	} while (n == BURST);
 	API(flush)(s->ctx, now);
 	if (crpc_unlikely(rc != 0))
-		net_break(e, "a reply was refused");
+		lane_break(e, "a reply was refused");
 	return served;
 }
 
 static uint32_t
-calls_step(struct net_end *e, uint64_t now, bool more)
+calls_step(struct lane_end *e, uint64_t now, bool more)
 {
 	if (e->server)
 		return server_step(e, now);
-	return e->conf.oneway ? oneway_step(e, now, more) : client_step(e, now, more);
+	return e->oneway ? oneway_step(e, now, more) : client_step(e, now, more);
 }
 
 #endif

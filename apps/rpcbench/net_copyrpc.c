@@ -9,7 +9,7 @@
 
 /* A ring that holds every open request of an endpoint twice. */
 static uint32_t
-ring_size(const struct net_conf *c)
+ring_size(const struct app_case *c)
 {
 	uint64_t want = 2 * (uint64_t)c->depth * (c->size + 32) + 4096;
 	uint32_t size = RING_MIN;
@@ -22,14 +22,13 @@ ring_size(const struct net_conf *c)
 }
 
 static int
-endpoints_open(struct net_end *e, struct net_calls *s)
+endpoints_open(struct lane_end *e, struct net_calls *s)
 {
 	const struct crpc_copyrpc_ep_conf mode = {.flow = (enum crpc_copyrpc_flow)e->conf.flow,
 		.arrival = (enum crpc_copyrpc_arrival)e->conf.arrival,
-		.transport = e->conf.transport == NET_COPYRPC_DC ? CRPC_RDMA_DC : CRPC_RDMA_RC};
-	uint32_t i;
+		.transport = e->lane->way == &net_copyrpc_dc.base ? CRPC_RDMA_DC : CRPC_RDMA_RC};
 
-	for (i = 0; i < e->conf.endpoints; i++) {
+	for (uint32_t i = 0; i < e->conf.clients; i++) {
 		s->ep[i] = crpc_copyrpc_ep_create_as(s->ctx, i, &mode);
 		if (s->ep[i] == NULL)
 			return -errno;
@@ -47,27 +46,27 @@ has_unsent(const struct crpc_copyrpc_ep *ep)
 }
 
 static int
-copyrpc_open(struct net_end *e)
+copyrpc_open(struct app_lane *l, int side)
 {
-	bool many = e->conf.endpoints > 64;
-	struct crpc_copyrpc_conf conf = {.max_eps = e->conf.endpoints,
-		.ring_size = ring_size(&e->conf),
-		.max_inflight = e->conf.depth,
-		.flush = (enum crpc_copyrpc_flush_policy)e->conf.flush,
+	bool many = l->c->clients > 64;
+	struct crpc_copyrpc_conf conf = {.max_eps = l->c->clients,
+		.ring_size = ring_size(l->c),
+		.max_inflight = l->c->depth,
+		.flush = (enum crpc_copyrpc_flush_policy)l->c->flush,
 		.sq_depth = many ? 16 : 64,
 		.rq_depth = many ? 32 : 256,
 		.timeout_ns = TIMEOUT_NS};
-	uint64_t cq = 64 + (uint64_t)e->conf.endpoints * (conf.sq_depth + conf.rq_depth);
+	uint64_t cq = 64 + (uint64_t)l->c->clients * (conf.sq_depth + conf.rq_depth);
 	struct crpc_rdma_conf dev = {.device = net_device(), .gid_index = -1,
 		.cq_depth = (uint32_t)crpc_min(crpc_max(cq, 4096), CRPC_RDMA_CQ_DEPTH_MAX)};
 
-	return calls_open(e, &dev, &conf);
+	return calls_open(l, side, &dev, &conf);
 }
 
 double
-net_copyrpc_ring_part(const struct net_end *e)
+net_copyrpc_ring_part(const struct lane_end *e)
 {
-	const struct net_calls *s = e->priv;
+	const struct net_calls *s = (const struct net_calls *)e;
 	struct crpc_copyrpc_positions at;
 
 	crpc_copyrpc_ep_positions(s->ep[0], &at);
@@ -76,28 +75,24 @@ net_copyrpc_ring_part(const struct net_end *e)
 }
 
 static void
-copyrpc_ledger(const struct net_end *e, struct net_ledger *l)
+copyrpc_ledger(const struct lane_end *e, struct lane_ledger *l)
 {
-	const struct net_calls *s = e->priv;
+	const struct net_calls *s = (const struct net_calls *)e;
 	const struct crpc_copyrpc_stats *stats = crpc_copyrpc_stats(s->ctx);
 
-	*l = (struct net_ledger){.reads = stats->reads_sent, .batches = stats->batches_sent,
-		.messages = stats->messages_sent};
+	*l = (struct lane_ledger){.n = {[LANE_READS] = stats->reads_sent,
+					  [LANE_BATCHES] = stats->batches_sent,
+					  [LANE_MESSAGES] = stats->messages_sent}};
 	net_ledger_of(s->dev, l);
 }
 
-#define COPYRPC_OPS(id, text)                                                                      \
-	const struct net_ops net_ops_##id = {                                                      \
-		.name = text,                                                                      \
-		.unit = NET_RATE,                                                                  \
-		.built = true,                                                                     \
-		.open = copyrpc_open,                                                              \
-		.close = calls_close,                                                              \
-		.addr = calls_addr,                                                                \
-		.connect = calls_connect,                                                          \
+#define COPYRPC_WAY(way, text)                                                                     \
+	const struct lane_way way = {                                                              \
+		.base = APP_WAY(text, copyrpc_open, calls_meet, calls_close),                      \
+		.oneway = true,                                                                    \
 		.step = calls_step,                                                                \
 		.ledger = copyrpc_ledger,                                                          \
 	}
 
-COPYRPC_OPS(copyrpc_rc, "copyrpc_rc");
-COPYRPC_OPS(copyrpc_dc, "copyrpc_dc");
+COPYRPC_WAY(net_copyrpc_rc, "copyrpc_rc");
+COPYRPC_WAY(net_copyrpc_dc, "copyrpc_dc");

@@ -10,11 +10,9 @@
 #define RQ_DEPTH 2048u
 
 static int
-endpoints_open(struct net_end *e, struct net_calls *s)
+endpoints_open(struct lane_end *e, struct net_calls *s)
 {
-	uint32_t i;
-
-	for (i = 0; i < e->conf.endpoints; i++) {
+	for (uint32_t i = 0; i < e->conf.clients; i++) {
 		s->ep[i] = crpc_udrpc_ep_create(s->ctx, i);
 		if (s->ep[i] == NULL)
 			return -errno;
@@ -31,12 +29,12 @@ has_unsent(const struct crpc_udrpc_ep *ep)
 }
 
 static int
-udrpc_open(struct net_end *e)
+udrpc_open(struct app_lane *l, int side)
 {
-	struct crpc_udrpc_conf conf = {.max_eps = e->conf.endpoints,
-		.slots = e->conf.depth,
-		.credits = crpc_min(crpc_max(e->conf.depth, 32u), CRPC_UDRPC_CREDITS_MAX),
-		.max_msg = crpc_max(e->conf.size, 1024u),
+	struct crpc_udrpc_conf conf = {.max_eps = l->c->clients,
+		.slots = l->c->depth,
+		.credits = crpc_min(crpc_max(l->c->depth, 32u), CRPC_UDRPC_CREDITS_MAX),
+		.max_msg = crpc_max(l->c->size, 1024u),
 		.sq_depth = SQ_DEPTH,
 		.rq_depth = RQ_DEPTH,
 		.timeout_ns = TIMEOUT_NS};
@@ -44,27 +42,22 @@ udrpc_open(struct net_end *e)
 		.gid_index = -1,
 		.cq_depth = 2 * (SQ_DEPTH + RQ_DEPTH)};
 
-	return calls_open(e, &dev, &conf);
+	return calls_open(l, side, &dev, &conf);
 }
 
 static void
-udrpc_ledger(const struct net_end *e, struct net_ledger *l)
+udrpc_ledger(const struct lane_end *e, struct lane_ledger *l)
 {
-	const struct net_calls *s = e->priv;
+	const struct net_calls *s = (const struct net_calls *)e;
 	const struct crpc_udrpc_stats *stats = crpc_udrpc_stats(s->ctx);
 
-	*l = (struct net_ledger){.repeated = stats->repeated};
+	*l = (struct lane_ledger){.n = {[LANE_REPEATED] = stats->repeated}};
 	net_ledger_of(s->dev, l);
 }
 
-const struct net_ops net_ops_udrpc = {
-	.name = "udrpc",
-	.unit = NET_RATE,
-	.built = true,
-	.open = udrpc_open,
-	.close = calls_close,
-	.addr = calls_addr,
-	.connect = calls_connect,
+const struct lane_way net_udrpc = {
+	.base = APP_WAY("udrpc", udrpc_open, calls_meet, calls_close),
+	.oneway = true,
 	.step = calls_step,
 	.ledger = udrpc_ledger,
 };

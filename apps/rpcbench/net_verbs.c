@@ -2,11 +2,9 @@
 /*
  * Single operations that lib/rdma has not, by verbs: SEND over RC and UD, and WRITE and READ of
  * memory with relaxed ordering. libmlx5 writes one WQE posted alone through BlueFlame and rings a
- * doorbell for a list.
+ * doorbell for a list. A message is a SEND, inline; its first word is its number.
  *
- * send, ud_send: inline, 32 to a doorbell, at most `depth` ahead of the server, which sends every
- * CREDIT messages how many it has seen. send_blueflame: one to a doorbell, 32 ahead, each answered
- * for by its completion. send_lat, ud_lat: one at a time, and one back.
+ * send_blueflame: one to a doorbell, 32 ahead, each answered for by its completion.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -15,13 +13,12 @@
 
 #include <infiniband/verbs.h>
 
-#include "lane.h"
-#include "net.h"
 #include "soft_mlx5.h"
 
-#define BURST   32
+#define CREDIT_LEN 8
+#include "net_messages.h"
+
 #define POLL    32
-#define CREDIT  256u
 #define RQ      (2u * NET_DEPTH_MAX)
 #define GRH     40u
 #define SLOT    320u
@@ -41,6 +38,7 @@ struct verbs_addr {
 };
 
 struct net_verbs {
+	struct messages base;
 	struct ibv_context *context;
 	struct ibv_pd *pd;
 	struct ibv_cq *cq;
@@ -52,23 +50,15 @@ struct net_verbs {
 	int (*ledger)(struct ibv_context *context, uint32_t qpn, struct soft_mlx5_ledger *ledger,
 		uint64_t size);
 	struct verbs_addr peer;
-	uint64_t posted, ended, credited; /* as in net_raw.c */
-	uint8_t *buf;   /* What is sent, or written and read. */
 	uint8_t *slots; /* Receives. */
 };
-
-static bool
-is_relaxed(const struct net_end *e)
-{
-	return e->conf.transport == NET_WRITE_RELAXED || e->conf.transport == NET_READ_RELAXED;
-}
 
 /* ---- control ---- */
 
 static void
-verbs_close(struct net_end *e)
+verbs_close(struct app_lane *l, int side)
 {
-	struct net_verbs *s = e->priv;
+	struct net_verbs *s = l->state[side];
 
 	if (s->ah != NULL)
 		ibv_destroy_ah(s->ah);
@@ -82,7 +72,7 @@ verbs_close(struct net_end *e)
 		ibv_dealloc_pd(s->pd);
 	if (s->context != NULL)
 		ibv_close_device(s->context);
-	free(s->buf);
+	free(s->base.buf);
 	free(s);
 }
 
@@ -91,9 +81,8 @@ device_open(void)
 {
 	struct ibv_device **list = ibv_get_device_list(NULL);
 	struct ibv_context *context = NULL;
-	int i;
 
-	for (i = 0; list != NULL && list[i] != NULL && context == NULL; i++)
+	for (int i = 0; list != NULL && list[i] != NULL && context == NULL; i++)
 		if (strcmp(ibv_get_device_name(list[i]), net_device()) == 0)
 			context = ibv_open_device(list[i]);
 	if (list != NULL)
@@ -103,19 +92,20 @@ device_open(void)
 
 /* Room to send from, then the receives' slots, in one region. */
 static int
-memory_make(struct net_end *e, struct net_verbs *s)
+memory_make(const struct app_lane *l, struct net_verbs *s)
 {
-	size_t send = crpc_max((size_t)e->conf.size, 4096u), len = send + (size_t)RQ * SLOT;
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
+	bool relaxed = l->way == &net_write_relaxed.base || l->way == &net_read_relaxed.base;
+	size_t send = crpc_max((size_t)l->c->size, 4096u), len = send + (size_t)RQ * SLOT;
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
+		(relaxed ? IBV_ACCESS_RELAXED_ORDERING : 0);
 
 	len = (len + 4095) & ~(size_t)4095;
-	s->buf = aligned_alloc(4096, len);
-	if (s->buf == NULL)
+	s->base.buf = aligned_alloc(4096, len);
+	if (s->base.buf == NULL)
 		return -ENOMEM;
-	memset(s->buf, 0, len);
-	s->slots = s->buf + send;
-	s->mr = ibv_reg_mr(
-		s->pd, s->buf, len, access | (is_relaxed(e) ? IBV_ACCESS_RELAXED_ORDERING : 0));
+	memset(s->base.buf, 0, len);
+	s->slots = (uint8_t *)s->base.buf + send;
+	s->mr = ibv_reg_mr(s->pd, s->base.buf, len, access);
 	return s->mr != NULL ? 0 : -ENOMEM;
 }
 
@@ -124,9 +114,8 @@ receives_post(struct net_verbs *s, const uint64_t *slot, uint32_t n)
 {
 	struct ibv_recv_wr wr[POLL], *bad;
 	struct ibv_sge sge[POLL];
-	uint32_t i;
 
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		sge[i] = (struct ibv_sge){.addr = (uint64_t)(uintptr_t)(s->slots + slot[i] * SLOT),
 			.length = SLOT,
 			.lkey = s->mr->lkey};
@@ -137,7 +126,7 @@ receives_post(struct net_verbs *s, const uint64_t *slot, uint32_t n)
 }
 
 static int
-qp_make(struct net_end *e, struct net_verbs *s)
+qp_make(const struct app_case *c, struct net_verbs *s)
 {
 	struct ibv_qp_init_attr init = {.send_cq = s->cq,
 		.recv_cq = s->cq,
@@ -146,7 +135,7 @@ qp_make(struct net_end *e, struct net_verbs *s)
 			.max_recv_wr = RQ,
 			.max_send_sge = 1,
 			.max_recv_sge = 1,
-			.max_inline_data = e->conf.size <= 256 ? e->conf.size : 0}};
+			.max_inline_data = c->size <= 256 ? c->size : 0}};
 	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
 		.port_num = 1,
 		.qkey = QKEY,
@@ -162,9 +151,8 @@ qp_make(struct net_end *e, struct net_verbs *s)
 }
 
 static int
-verbs_make(struct net_end *e, struct net_verbs *s)
+verbs_make(const struct app_lane *l, struct net_verbs *s)
 {
-	uint64_t slot;
 	int rc;
 
 	s->context = device_open();
@@ -177,39 +165,20 @@ verbs_make(struct net_end *e, struct net_verbs *s)
 	s->cq = ibv_create_cq(s->context, (int)(2 * RQ), NULL, NULL, 0);
 	if (s->pd == NULL || s->cq == NULL)
 		return -ENOMEM;
-	rc = memory_make(e, s);
+	rc = memory_make(l, s);
 	if (rc == 0)
-		rc = qp_make(e, s);
-	for (slot = 0; slot < RQ && rc == 0; slot++)
+		rc = qp_make(l->c, s);
+	for (uint64_t slot = 0; slot < RQ && rc == 0; slot++)
 		rc = receives_post(s, &slot, 1);
 	return rc;
 }
 
-static int
-verbs_open(struct net_end *e)
-{
-	struct net_verbs *s = calloc(1, sizeof(*s));
-	int rc;
-
-	if (s == NULL)
-		return -ENOMEM;
-	e->priv = s;
-	s->ud = e->conf.transport == NET_UD_SEND || e->conf.transport == NET_UD_LAT;
-	rc = verbs_make(e, s);
-	if (rc != 0) {
-		net_why(e, "verbs: %s", strerror(-rc));
-		verbs_close(e);
-	}
-	return rc;
-}
-
 static void
-verbs_addr(const struct net_end *e, uint32_t i, uint8_t addr[NET_ADDR_LEN])
+verbs_addr(const struct net_verbs *s, uint8_t *addr)
 {
-	const struct net_verbs *s = e->priv;
 	struct verbs_addr mine = {.qpn = s->qp->qp_num,
 		.rkey = s->mr->rkey,
-		.raddr = (uint64_t)(uintptr_t)s->buf};
+		.raddr = (uint64_t)(uintptr_t)s->base.buf};
 	struct ibv_port_attr port;
 	union ibv_gid gid;
 
@@ -221,6 +190,23 @@ verbs_addr(const struct net_end *e, uint32_t i, uint8_t addr[NET_ADDR_LEN])
 	if (ibv_query_gid(s->context, 1, 0, &gid) == 0)
 		memcpy(mine.gid, &gid, sizeof(mine.gid));
 	memcpy(addr, &mine, sizeof(mine));
+}
+
+static int
+verbs_open(struct app_lane *l, int side)
+{
+	struct net_verbs *s = lane_end_new(l, side, sizeof(*s));
+	int rc;
+
+	if (s == NULL)
+		return -ENOMEM;
+	s->ud = l->way == &net_ud_send.base || l->way == &net_ud_lat.base;
+	rc = verbs_make(l, s);
+	if (rc != 0)
+		return app_lane_fail(l, rc, "verbs: %s", strerror(-rc));
+	verbs_addr(s, l->addr[side].bytes);
+	l->addr[side].len = NET_ADDR_LEN;
+	return 0;
 }
 
 static struct ibv_ah_attr
@@ -277,33 +263,37 @@ ud_connect(struct net_verbs *s)
 }
 
 static int
-verbs_connect(struct net_end *e, uint32_t i, const uint8_t addr[NET_ADDR_LEN])
+verbs_meet(struct app_lane *l, int side)
 {
-	struct net_verbs *s = e->priv;
+	const uint8_t *addr = net_peer(l, side);
+	struct net_verbs *s = l->state[side];
 	int rc;
 
+	if (addr == NULL)
+		return -EPROTO;
 	memcpy(&s->peer, addr, sizeof(s->peer));
 	rc = s->ud ? ud_connect(s) : rc_connect(s);
-	if (rc != 0)
-		net_why(e, "verbs: connect: %s", strerror(-rc));
-	return rc;
+	return rc == 0 ? 0 : app_lane_fail(l, rc, "verbs: connect: %s", strerror(-rc));
 }
 
 /* ---- datapath ---- */
 
-/* Post n copies of one request, the last one signalled. */
-static void
-send_post(struct net_end *e, enum ibv_wr_opcode op, uint32_t len, uint32_t n)
+static uint32_t
+message_post(struct lane_end *e, enum message_op op, uint32_t len, uint32_t n, uint64_t number)
 {
-	struct net_verbs *s = e->priv;
+	static const enum ibv_wr_opcode ops[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
+	struct net_verbs *s = (struct net_verbs *)e;
 	struct ibv_sge sge = {
-		.addr = (uint64_t)(uintptr_t)s->buf, .length = len, .lkey = s->mr->lkey};
-	struct ibv_send_wr wr[BURST], *bad;
-	uint32_t i;
+		.addr = (uint64_t)(uintptr_t)s->base.buf, .length = len, .lkey = s->mr->lkey};
+	struct ibv_send_wr wr[MESSAGES], *bad;
 
-	for (i = 0; i < n; i++) {
-		wr[i] = (struct ibv_send_wr){.sg_list = &sge, .num_sge = 1, .opcode = op,
-			.send_flags = len <= 256 ? IBV_SEND_INLINE : 0,
+	if (op == OP_MESSAGE)
+		lane_fill(s->base.buf, len, number);
+	for (uint32_t i = 0; i < n; i++) {
+		wr[i] = (struct ibv_send_wr){.sg_list = &sge,
+			.num_sge = 1,
+			.opcode = ops[op],
+			.send_flags = op == OP_MESSAGE ? IBV_SEND_INLINE : 0,
 			.next = i + 1 < n ? &wr[i + 1] : NULL};
 		if (s->ud) {
 			wr[i].wr.ud.ah = s->ah;
@@ -316,171 +306,85 @@ send_post(struct net_end *e, enum ibv_wr_opcode op, uint32_t len, uint32_t n)
 	}
 	wr[n - 1].send_flags |= IBV_SEND_SIGNALED;
 	if (ibv_post_send(s->qp, wr, &bad) != 0)
-		net_break(e, "ibv_post_send failed");
-	s->posted += n;
+		lane_break(e, "ibv_post_send failed");
 	if (s->progress != NULL)
 		s->progress(s->context);
+	return n;
 }
 
-/* Take completions; a receive goes back at once. Word is the first one of the newest message. */
+/* A receive goes back at once. */
 static void
-verbs_poll(struct net_end *e, uint32_t *sends, uint32_t *recvs, uint64_t *word)
+message_poll(struct lane_end *e, uint32_t *sends, uint32_t *recvs, uint32_t *number)
 {
-	struct net_verbs *s = e->priv;
+	struct net_verbs *s = (struct net_verbs *)e;
 	uint32_t back = 0;
 	uint64_t slot[POLL];
 	struct ibv_wc wc[POLL];
-	int n = ibv_poll_cq(s->cq, POLL, wc), i;
+	int n = ibv_poll_cq(s->cq, POLL, wc);
 
 	if (n < POLL && s->progress != NULL && s->progress(s->context) != 0 && n == 0)
 		n = ibv_poll_cq(s->cq, POLL, wc);
-	for (i = 0; i < n; i++) {
+	for (int i = 0; i < n; i++) {
 		if (wc[i].status != IBV_WC_SUCCESS) {
-			net_break(e, "a completion failed: %s", ibv_wc_status_str(wc[i].status));
+			lane_break(e, "a completion failed: %s", ibv_wc_status_str(wc[i].status));
 		} else if (wc[i].opcode == IBV_WC_RECV) {
-			memcpy(word, s->slots + wc[i].wr_id * SLOT + (s->ud ? GRH : 0),
-				sizeof(*word));
-			slot[back++] = wc[i].wr_id;
+			slot[back] = wc[i].wr_id;
+			*number = (uint32_t)lane_load(
+				s->slots + slot[back++] * SLOT + (s->ud ? GRH : 0), 0);
 			*recvs += 1;
 		} else {
 			*sends += 1;
 		}
 	}
 	if (receives_post(s, slot, back) != 0)
-		net_break(e, "ibv_post_recv failed");
-}
-
-static uint32_t
-send_serve(struct net_end *e)
-{
-	struct net_verbs *s = e->priv;
-	uint32_t sends = 0, recvs = 0;
-	uint64_t word;
-
-	verbs_poll(e, &sends, &recvs, &word);
-	s->ended += recvs;
-	if (s->ended - s->credited < CREDIT && (recvs != 0 || s->ended == s->credited))
-		return recvs;
-	lane_fill((uint64_t *)(void *)s->buf, 8, s->ended);
-	send_post(e, IBV_WR_SEND, 8, 1);
-	s->credited = s->ended;
-	return recvs;
-}
-
-static uint32_t
-send_step(struct net_end *e, uint64_t now, bool more)
-{
-	struct net_verbs *s = e->priv;
-	uint64_t seen = s->ended;
-	uint32_t sends = 0, recvs = 0, n;
-
-	if (e->server)
-		return send_serve(e);
-	verbs_poll(e, &sends, &recvs, &seen);
-	n = (uint32_t)(seen - s->ended);
-	s->ended = seen;
-	e->open = s->posted - s->ended;
-	if (!more || e->conf.depth - e->open < BURST)
-		return n;
-	lane_fill((uint64_t *)(void *)s->buf, e->conf.size, s->posted);
-	send_post(e, IBV_WR_SEND, e->conf.size, BURST);
-	e->open = s->posted - s->ended;
-	return n;
+		lane_break(e, "ibv_post_recv failed");
 }
 
 /* Each has a doorbell and a completion of its own; the server only takes them. */
 static uint32_t
-bf_step(struct net_end *e, uint64_t now, bool more)
+bf_step(struct lane_end *e, uint64_t now, bool more)
 {
-	struct net_verbs *s = e->priv;
-	uint32_t sends = 0, recvs = 0;
-	uint64_t word;
+	struct messages *s = (struct messages *)e;
+	uint32_t sends = 0, recvs = 0, number;
 
-	verbs_poll(e, &sends, &recvs, &word);
+	message_poll(e, &sends, &recvs, &number);
 	if (e->server)
 		return recvs;
 	e->open -= sends;
-	while (more && e->open < BF_OPEN && !e->broken) {
-		lane_fill((uint64_t *)(void *)s->buf, e->conf.size, s->posted);
-		send_post(e, IBV_WR_SEND, e->conf.size, 1);
-		e->open++;
-	}
-	return sends;
-}
-
-static uint32_t
-lat_step(struct net_end *e, uint64_t now, bool more)
-{
-	struct net_verbs *s = e->priv;
-	uint32_t sends = 0, recvs = 0;
-	uint64_t word;
-
-	verbs_poll(e, &sends, &recvs, &word);
-	if (!e->server) {
-		e->open -= recvs;
-		if (!more || e->open != 0)
-			return recvs;
-	} else if (recvs == 0) {
-		return 0;
-	}
-	lane_fill((uint64_t *)(void *)s->buf, e->conf.size, s->posted);
-	send_post(e, IBV_WR_SEND, e->conf.size, 1);
-	e->open += !e->server;
-	return recvs;
-}
-
-static uint32_t
-bulk_step(struct net_end *e, uint64_t now, bool more)
-{
-	uint32_t sends = 0, recvs = 0;
-	uint64_t word;
-
-	verbs_poll(e, &sends, &recvs, &word);
-	if (e->server)
-		return 0;
-	e->open -= sends;
-	if (!more || e->open != 0 || e->broken)
-		return sends;
-	send_post(e, e->conf.transport == NET_READ_RELAXED ? IBV_WR_RDMA_READ : IBV_WR_RDMA_WRITE,
-		e->conf.size, 1);
-	e->open++;
+	while (more && e->open < BF_OPEN && !e->broken)
+		e->open += message_post(e, OP_MESSAGE, e->conf.size, 1, s->posted++);
 	return sends;
 }
 
 static void
-verbs_ledger(const struct net_end *e, struct net_ledger *l)
+verbs_ledger(const struct lane_end *e, struct lane_ledger *l)
 {
-	const struct net_verbs *s = e->priv;
+	const struct net_verbs *s = (const struct net_verbs *)e;
 	struct soft_mlx5_ledger card = {0};
 
-	*l = (struct net_ledger){0};
+	*l = (struct lane_ledger){0};
 	if (s->ledger == NULL || s->ledger(s->context, 0, &card, sizeof(card)) != 0)
 		return;
-	*l = (struct net_ledger){.doorbells = card.doorbells,
-		.wqebbs = card.wqe_blocks + card.blueflame_blocks,
-		.cqes = card.cqes,
-		.pcie_bytes = card.pcie_to_host + card.pcie_to_card,
-		.packets = card.tx_packets,
-		.card = true};
+	*l = (struct lane_ledger){.card = true,
+		.n = {[LANE_DOORBELLS] = card.doorbells,
+			[LANE_WQEBBS] = card.wqe_blocks + card.blueflame_blocks,
+			[LANE_CQES] = card.cqes,
+			[LANE_PCIE_BYTES] = card.pcie_to_host + card.pcie_to_card,
+			[LANE_PACKETS] = card.tx_packets}};
 }
 
-#define VERBS_OPS(id, text, what, turn)                                                            \
-	const struct net_ops net_ops_##id = {                                                      \
-		.name = text,                                                                      \
+#define VERBS_WAY(way, text, what, turn)                                                           \
+	const struct lane_way way = {                                                              \
+		.base = APP_WAY(text, verbs_open, verbs_meet, verbs_close),                        \
 		.unit = what,                                                                      \
-		.built = true,                                                                     \
-		.open = verbs_open,                                                                \
-		.close = verbs_close,                                                              \
-		.addr = verbs_addr,                                                                \
-		.connect = verbs_connect,                                                          \
 		.step = turn,                                                                      \
 		.ledger = verbs_ledger,                                                            \
 	}
 
-VERBS_OPS(send, "send", NET_RATE, send_step);
-VERBS_OPS(send_bf, "send_blueflame", NET_RATE, bf_step);
-VERBS_OPS(send_lat, "send_lat", NET_LATENCY, lat_step);
-VERBS_OPS(ud_send, "ud_send", NET_RATE, send_step);
-VERBS_OPS(ud_lat, "ud_lat", NET_LATENCY, lat_step);
-VERBS_OPS(write_relaxed, "write_relaxed", NET_BYTES, bulk_step);
-VERBS_OPS(read_relaxed, "read_relaxed", NET_BYTES, bulk_step);
+VERBS_WAY(net_send, "send", LANE_RATE, rate_step);
+VERBS_WAY(net_send_bf, "send_blueflame", LANE_RATE, bf_step);
+VERBS_WAY(net_send_lat, "send_lat", LANE_LATENCY, lat_step);
+VERBS_WAY(net_ud_send, "ud_send", LANE_RATE, rate_step);
+VERBS_WAY(net_ud_lat, "ud_lat", LANE_LATENCY, lat_step);
+VERBS_WAY(net_write_relaxed, "write_relaxed", LANE_BYTES, write_step);
+VERBS_WAY(net_read_relaxed, "read_relaxed", LANE_BYTES, read_step);

@@ -8,51 +8,74 @@
  *
  *     rpcbench [EAL arguments] -- LAYER [options]
  *
- *     main.c      finds the layer, starts the second process and the EAL
- *     pair.c      the second process
- *     ipc*.c      layer ipc: options, slices, results; lane_*.c: what it compares
- *     tensor*.c   layer tensor
- *     net*.c      layers net and raw
+ *     main.c      finds the layer, reads its options, starts the EAL and the second side
+ *     calls.c     lanes of calls: their slices, counters and targets
+ *     ipc.c       layer ipc; lane_*.c: what it compares
+ *     net.c       layers net and raw; net_*.c: what they compare
+ *     tensor.c    layer tensor; tensor_*.c: what it compares
  *
- * A layer parses its options before anything is started, then runs on the first lcore, which is the
- * calling thread, with a second process for the second lcore if it wants one, or in two ranks.
+ * A layer parses its options before anything is started, then runs with its second side in a second
+ * process, or on a second lcore or in a second rank if there is one.
  */
 
 #include <stdio.h>
 
-#include "app_boot.h"
+#include "app_lane.h"
+#include "app_opt.h"
+#include "app_out.h"
+#include "app_stop.h"
 #include "crpc_util.h"
-#include "pair.h"
 
-/** What main has set up when a layer runs. */
-struct rpb {
-	struct rpb_pair *pair; /**< The second process, pinned to cpu[1]; NULL if not wanted. */
-	/** Of the first lcore, to which the caller is pinned; the second. */
-	int cpu[2];
-	char lcores[32];       /**< Both, as text. */
-	struct app_boot boot;  /**< The ranks, if the layer may have two; else one. */
-	bool shared;           /**< The other rank uses one of our cores, too. */
+/** What the user asked for; a layer has some of it. */
+struct rpb_opt {
+	struct app_list transports, modes, clients, depths, sizes, flushes, flows, arrivals;
+	uint64_t burst, active, ring;
+	uint64_t connected; /**< 0: not asked for. */
+	struct app_length length;
+	const char *json, *device;
+	unsigned int preset;
+	bool oneway, verify, percentiles, counters;
+};
+
+struct rpb_layer;
+
+/** Conditions of the whole run. */
+struct rpb_run {
+	const struct rpb_layer *layer;
+	const struct rpb_opt *opt;
+	struct app_party *party;
+	struct app_out out;
+	double line_rate; /**< Lines between the cores, M/s. */
+	uint32_t lanes;   /**< Opened so far: for their names. */
+	uint32_t failed;  /**< Lanes that could not be measured, or answered wrongly. */
 };
 
 /** A layer of rpcbench. */
 struct rpb_layer {
 	const char *name;
-	const char *what; /**< One line of the help. */
-	bool pair;        /**< Wants the second process. */
-	bool ranks;       /**< May run as two ranks, and on one lcore. */
-	void (*help)(FILE *out);
-	/** Parse the options: 0, or an exit code after one line on stderr. */
-	int (*parse)(int argc, char **argv);
-	/** Measure: an exit code. */
-	int (*run)(struct rpb *rpb);
+	const char *what;  /**< One line of the list of layers. */
+	const char *about; /**< The begin of its help, */
+	const char *notes; /**< and what stands behind its options; NULL: nothing. */
+	struct rpb_opt *opt;
+	const struct app_opt *opts;
+	uint32_t nopts;
+	const struct app_way *const *ways; /**< What --transport chooses from. */
+	uint32_t nways;
+	uint32_t unit; /**< Bytes of which --size is a multiple. */
+	bool device;   /**< It runs over a device; else it needs a second process. */
+	/** More about the options: 0, or an exit code after one line on stderr. May be NULL. */
+	int (*check)(void);
+	/** What may fail before a run: 0, or an exit code after a line. May be NULL. */
+	int (*prepare)(struct rpb_run *run);
+	/** Measure: 0, -EIO, or an exit code. */
+	int (*run)(struct rpb_run *run);
+	/** Layers of calls: add to the row of a lane what it is, and its figures. */
+	void (*row)(const struct app_group *g, const struct app_lane *l, json_t *row);
 };
 
-extern const struct rpb_layer rpb_layer_ipc;
-extern const struct rpb_layer rpb_layer_tensor;
-extern const struct rpb_layer rpb_layer_net;
-extern const struct rpb_layer rpb_layer_raw;
+extern const struct rpb_layer rpb_layer_ipc, rpb_layer_tensor, rpb_layer_net, rpb_layer_raw;
 
-/** True after SIGINT or SIGTERM: finish the slice, print what is known, exit. */
-bool rpb_interrupted(void);
+/** Names of the layer's ways, for its option. */
+extern const char *rpb_transports[];
 
 #endif

@@ -1,252 +1,410 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Layer tensor: options, and rounds of slices over the ways. */
+/*
+ * Layer tensor. A slice of a way passes arrays for a while. Every array differs from the one
+ * before, and every element is compared, outside of the timed part.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app_fail.h"
+#include "crpc_clock.h"
+#include "crpc_idle.h"
 #include "tensor.h"
 
-#define COPIES 5
+#define PASSES_MIN 3
+#define PASSES_MAX 1000
+#define WARM       2 /* passes that are not counted */
+#define SETTLE_NS  2000
+#define COPIES     5
+/* What has to be reached: the pass by reference, us. */
+#define TARGET_US 5.0
+/* Bytes of memory traffic of one conversion, per byte of f32: all read, half written, or back. */
+#define HALF_TRAFFIC 1.5
 
-static const char *const transports[] = {"tensor_f32", "tensor_f32_copied", "tensor_bf16",
-	"raw_zmq_ipc", "raw_zmq_tcp", "msgpack_bin_zmq_ipc", "msgpack_bin_zmq_tcp",
-	"msgpack_elements_zmq_ipc", "msgpack_elements_zmq_tcp", NULL};
-
-const struct tensor_way *const tensor_ways[TENSOR_WAYS] = {
-	[TENSOR_F32] = &tensor_f32,
-	[TENSOR_F32_COPIED] = &tensor_f32_copied,
-	[TENSOR_BF16] = &tensor_bf16,
-	[TENSOR_RAW_IPC] = &tensor_raw_ipc,
-	[TENSOR_RAW_TCP] = &tensor_raw_tcp,
-	[TENSOR_BIN_IPC] = &tensor_bin_ipc,
-	[TENSOR_BIN_TCP] = &tensor_bin_tcp,
-	[TENSOR_ELEMS_IPC] = &tensor_elems_ipc,
-	[TENSOR_ELEMS_TCP] = &tensor_elems_tcp,
-};
-
-/* Where ZeroMQ was not there, names and packages remain. */
-#ifndef RPB_HAVE_ZMQ
-#define NO_WAY(way, text, packages)                                                                \
-	const struct tensor_way way = {.name = text, .package = packages}
-NO_WAY(tensor_raw_ipc, "raw_zmq_ipc", "libzmq3-dev");
-NO_WAY(tensor_raw_tcp, "raw_zmq_tcp", "libzmq3-dev");
-NO_WAY(tensor_bin_ipc, "msgpack_bin_zmq_ipc", "libzmq3-dev libmsgpack-dev");
-NO_WAY(tensor_bin_tcp, "msgpack_bin_zmq_tcp", "libzmq3-dev libmsgpack-dev");
-NO_WAY(tensor_elems_ipc, "msgpack_elements_zmq_ipc", "libzmq3-dev libmsgpack-dev");
-NO_WAY(tensor_elems_tcp, "msgpack_elements_zmq_tcp", "libzmq3-dev libmsgpack-dev");
+/* Where the packages were not there, names remain. */
+#ifndef RPB_HAVE_MSGPACK
+#define NO_WAY(text, how, over_ipc)                                                                \
+	{                                                                                          \
+		.base = { text, "libzmq3-dev libmsgpack-dev" }                                     \
+	}
+const struct tensor_way tensor_zmq[TENSOR_ZMQ] = TENSOR_ZMQ_WAYS(NO_WAY);
 #endif
 
-static struct tensor_opt opt = {.size = 10000000, .slice_ms = 60, .repeat = 5};
+static const struct app_way *const ways[] = {&tensor_f32.base, &tensor_f32_copied.base,
+	&tensor_bf16.base, &tensor_zmq[0].base, &tensor_zmq[1].base, &tensor_zmq[2].base,
+	&tensor_zmq[3].base, &tensor_zmq[4].base, &tensor_zmq[5].base};
+
+static struct rpb_opt opt = {.sizes = {1, {10000000}}, .length = APP_LENGTH_DEFAULT};
 
 static const struct app_opt opts[] = {
-	{"transport", APP_OPT_CHOICES, "LIST",
-		"some of the ways below, or all (all that are built)", &opt.transports, 0, 0,
-		transports},
-	{"size", APP_OPT_UINT, "BYTES", "of the array of f32, a multiple of 4", &opt.size, 4,
-		TENSOR_SIZE_MAX, NULL},
-	{"slice-ms", APP_OPT_UINT, "MS", "length of a slice, at least 3 passes", &opt.slice_ms, 1,
-		10000, NULL},
-	{"repeat", APP_OPT_UINT, "N", "rounds over all ways", &opt.repeat, 1, 1000, NULL},
-	{"json", APP_OPT_STRING, "FILE", "append one object per way and stage", &opt.json, 0, 0,
-		NULL},
+	APP_TRANSPORT(&opt.transports, "arrays; without it all that are built", rpb_transports),
+	APP_SIZE(&opt.sizes, "the array of f32, a multiple of 4", 4, TENSOR_SIZE_MAX),
+	APP_LENGTH(&opt.length, ", at least 3 passes", "ways"),
+	APP_JSON(&opt.json),
 };
 
+static float *from, *to; /* The arrays of memcpy(). */
+
+/* Element i of array number seq: a whole number that bf16 has too. */
+static inline float
+element(uint32_t i, uint32_t seq)
+{
+	return (float)((i + seq) & 255);
+}
+
 static void
-tensor_help(FILE *out)
+array_write(float *x, uint32_t n, uint32_t seq)
 {
-	uint32_t i;
-
-	fprintf(out, "usage: rpcbench [EAL arguments] -- tensor [options]\n\n"
-		     "An array of f32 goes from one process to another, stage by stage.\n\n");
-	app_opt_help(opts, CRPC_DIM(opts), out);
-	fprintf(out, "\n  tensor_f32                written where the receiver reads it\n"
-		     "  tensor_f32_copied         copied into shared memory first\n"
-		     "  tensor_bf16               narrowed into shared memory, widened out of it\n"
-		     "  raw_zmq_*                 ZeroMQ, bytes as they are\n"
-		     "  msgpack_bin_zmq_*         one msgpack binary over ZeroMQ\n"
-		     "  msgpack_elements_zmq_*    msgpack element by element over ZeroMQ\n");
-	for (i = 0; i < TENSOR_WAYS; i++)
-		if (!tensor_ways[i]->built)
-			fprintf(out, "\n%s is not in this build: it needs %s.\n",
-				tensor_ways[i]->name, tensor_ways[i]->package);
+	for (uint32_t i = 0; i < n; i++)
+		x[i] = element(i, seq);
 }
 
-static int
-transports_default(void)
+/* Let the last writes of an array leave the core: they are not of the pass that follows. */
+static void
+settle(void)
 {
-	uint32_t i;
-	bool all = opt.transports.n == 0 || opt.transports.n == TENSOR_WAYS;
+	uint64_t t0 = crpc_clock_ns();
 
-	for (i = 0; i < opt.transports.n && !all; i++) {
-		const struct tensor_way *way = tensor_ways[opt.transports.v[i]];
+	while (crpc_clock_ns() - t0 < SETTLE_NS)
+		crpc_pause();
+}
 
-		if (!way->built)
-			return app_fail("--transport %s is not in this build; install %s and build "
-					"again",
-				way->name, way->package);
+static uint64_t
+array_compare(const float *x, uint32_t n, uint32_t seq)
+{
+	uint64_t wrong = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		wrong += x[i] != element(i, seq);
+	return wrong;
+}
+
+/* Load every element, as whoever uses the array does. */
+static void
+array_read(const float *x, uint32_t n)
+{
+	uint32_t word, sum = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		memcpy(&word, &x[i], sizeof(word));
+		sum += word;
 	}
-	if (!all)
-		return 0;
-	for (opt.transports.n = 0, i = 0; i < TENSOR_WAYS; i++)
-		if (tensor_ways[i]->built)
-			opt.transports.v[opt.transports.n++] = i;
-	return 0;
+	__asm__ __volatile__("" : : "r"(sum));
+}
+
+/* ---- side 1 ---- */
+
+void
+tensor_use(struct tensor_user *u, const float *x)
+{
+	u->answer.done = crpc_clock_ticks();
+	array_read(x, u->elems);
+	u->answer.read = crpc_clock_ticks();
+	u->answer.wrong = array_compare(x, u->elems, u->seq++);
+}
+
+/* ---- side 0 ---- */
+
+static double
+us_between(uint64_t begin, uint64_t end)
+{
+	/*
+	 * The counters of two cores differ by some ns: what looks like less than nothing is none.
+	 */
+	return end <= begin ? 0 : (double)crpc_clock_ticks_to_ns(end - begin) / 1e3;
+}
+
+static void
+stages_of(const struct tensor_pass *t, double us[TENSOR_STAGES])
+{
+	/* What the receiver had before the sender's call returned belongs to the call. */
+	uint64_t sent = crpc_min(t->sent, crpc_max(t->answer.received, t->serialized));
+
+	us[TENSOR_SERIALIZE] = us_between(t->begin, t->serialized);
+	us[TENSOR_SEND] = us_between(t->serialized, sent);
+	us[TENSOR_RECEIVE] = us_between(sent, t->answer.received);
+	us[TENSOR_DESERIALIZE] = us_between(t->answer.received, t->answer.done);
+	us[TENSOR_TOTAL] = us_between(t->begin, t->answer.done);
+	us[TENSOR_READ] = us_between(t->answer.done, t->answer.read);
+}
+
+/* Passes for a while; sample[stage][pass]. Returns their number, or -errno. */
+static int
+pass_all(struct tensor_lane *l, double (*sample)[PASSES_MAX])
+{
+	uint64_t end = crpc_clock_ns() + l->slice_ns;
+	double us[TENSOR_STAGES];
+	struct tensor_pass t;
+	int rc, n = 0;
+
+	for (uint32_t seq = 0; n < PASSES_MAX && (n < PASSES_MIN || crpc_clock_ns() < end); seq++) {
+		array_write(l->array, l->elems, seq);
+		settle();
+		rc = tensor_way(l)->pass(l, &t);
+		if (rc != 0)
+			return rc;
+		if (t.answer.wrong != 0)
+			return tensor_fail(l, -EIO, "%lu of %u elements arrived wrong",
+				(unsigned long)t.answer.wrong, l->elems);
+		if (seq < WARM)
+			continue;
+		stages_of(&t, us);
+		for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++)
+			sample[stage][n] = us[stage];
+		n++;
+	}
+	return n;
 }
 
 static int
-tensor_parse(int argc, char **argv)
+client_turn(struct tensor_lane *l)
 {
-	int rc = app_opt_parse(opts, CRPC_DIM(opts), argc, argv);
+	double(*sample)[PASSES_MAX] = calloc(TENSOR_STAGES, sizeof(*sample));
+	int n;
 
-	if (rc != 0)
-		return rc;
-	if (opt.size % sizeof(float) != 0)
-		return app_fail("--size %lu is not a multiple of 4; give 4 to %u",
-			(unsigned long)opt.size, TENSOR_SIZE_MAX);
-	rc = transports_default();
-	if (rc == 0 && opt.json != NULL)
-		rc = app_json_check("json", opt.json);
-	return rc;
+	if (sample == NULL)
+		return tensor_fail(l, -ENOMEM, "no memory");
+	n = pass_all(l, sample);
+	for (uint32_t stage = 0; n > 0 && stage < TENSOR_STAGES; stage++)
+		l->report[0].us[stage] = app_median(sample[stage], (uint32_t)n);
+	free(sample);
+	return n < 0 ? n : 1;
 }
 
-/* What memcpy() of such an array reads and writes, GB/s: the best of a few. */
-static double
-copy_rate(float *to, const float *from)
-{
-	uint64_t t0, best = UINT64_MAX;
-	uint32_t i;
+/* ---- the lane ---- */
 
-	for (i = 0; i < COPIES; i++) {
+static int
+tensor_turn(struct app_lane *base, int side)
+{
+	struct tensor_lane *l = (struct tensor_lane *)base;
+	int rc = 0;
+
+	if (side == 0)
+		return client_turn(l);
+	l->user = (struct tensor_user){.elems = l->elems};
+	while (rc == 0 && crpc_load_acquire(&base->party->flag[0].over) == 0)
+		rc = tensor_way(l)->serve(l);
+	return rc == 0 ? 1 : tensor_fail(l, rc, "side 1: %s", strerror(-rc));
+}
+
+static bool
+tensor_keep(struct app_lane *base)
+{
+	const struct tensor_report *r = ((struct tensor_lane *)base)->report;
+
+	for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++)
+		app_lane_keep(base, stage, r->us[stage], app_lane_ns(base));
+	return true;
+}
+
+/* ---- the limit: memcpy() ---- */
+
+/* Of such an array, reads and writes, GB/s: the best of a few. */
+static int
+copy_slice(struct app_lane *base)
+{
+	struct tensor_lane *l = (struct tensor_lane *)base;
+	size_t size = l->elems * sizeof(float);
+	uint64_t t0, best = UINT64_MAX, away = app_measure_away_ns(), begin = crpc_clock_ns();
+
+	for (uint32_t i = 0; i < COPIES && base->party->side == 0; i++) {
 		t0 = crpc_clock_ticks();
-		memcpy(to, from, opt.size);
+		memcpy(to, from, size);
 		__asm__ __volatile__("" : : "r"(to) : "memory");
 		best = crpc_min(best, crpc_clock_ticks() - t0);
 	}
-	return 2 * (double)opt.size / (double)crpc_max(crpc_clock_ticks_to_ns(best), 1);
-}
-
-/* One slice of a way, with the line ping-pong before and after. */
-static void
-way_slice(struct tensor_run *run, enum tensor_way_id way, double line[2])
-{
-	uint64_t began = crpc_clock_ticks();
-	double us[TENSOR_STAGES];
-	struct app_slice s = {0};
-	uint32_t stage;
-
-	if (tensor_slice(run, way, us, &s.away_ns) != 0) {
-		app_note("%s: %s; it is left out", tensor_ways[way]->name, tensor_why_text());
-		run->lost[way] = true;
-		run->failed++;
-		return;
-	}
-	s.ns = (double)crpc_clock_ticks_to_ns(crpc_clock_ticks() - began);
-	line[1] = rpb_pair_line_ns(run->rpb->pair);
-	s.line_ns[0] = line[0];
-	s.line_ns[1] = line[1];
-	for (stage = 0; line[1] >= 0 && stage < TENSOR_STAGES; stage++) {
-		s.value = us[stage];
-		app_series_add(&run->series[way][stage], &s);
-	}
-	line[0] = line[1];
-}
-
-static int
-rounds(struct tensor_run *run)
-{
-	size_t bytes = crpc_align_up(opt.size, CRPC_CACHE_LINE);
-	float *from = aligned_alloc(CRPC_CACHE_LINE, bytes);
-	float *to = aligned_alloc(CRPC_CACHE_LINE, bytes);
-	double line[2] = {rpb_pair_line_ns(run->rpb->pair), 0};
-	struct app_slice s = {0};
-	uint64_t round;
-	uint32_t i;
-
-	if (from == NULL || to == NULL) {
-		free(from);
-		free(to);
-		return app_fail("no memory for two arrays of %lu bytes", (unsigned long)opt.size);
-	}
-	memset(from, 1, bytes);
-	memset(to, 1, bytes);
-	for (round = 0; round < opt.repeat && !rpb_interrupted(); round++) {
-		app_out_progress("tensor", round, opt.repeat);
-		for (i = 0; i < opt.transports.n && !rpb_interrupted(); i++)
-			if (!run->lost[opt.transports.v[i]] && rpb_pair_alive(run->rpb->pair))
-				way_slice(run, (enum tensor_way_id)opt.transports.v[i], line);
-		s.line_ns[0] = s.line_ns[1] = line[0];
-		s.value = copy_rate(to, from);
-		app_series_add(&run->copy, &s);
-	}
-	app_out_progress("", opt.repeat, opt.repeat);
-	free(from);
-	free(to);
+	l->report[0].us[0] = 2 * (double)size / (double)crpc_max(crpc_clock_ticks_to_ns(best), 1);
+	l->report[0].base.ns = crpc_clock_ns() - begin;
+	l->report[0].base.away_ns = app_measure_away_ns() - away;
 	return 0;
 }
 
-/* Of each way, its total counts. */
-static void
-judge(struct tensor_run *run)
+static bool
+copy_keep(struct app_lane *base)
 {
-	struct app_series total[TENSOR_WAYS];
-	uint32_t i;
-
-	for (i = 0; i < TENSOR_WAYS; i++) {
-		total[i] = run->series[i][TENSOR_TOTAL];
-		total[i].sleeps = tensor_ways[i]->sleeps;
-	}
-	app_trial_end(&run->trial, total, TENSOR_WAYS);
-}
-
-static void
-series_free(struct tensor_run *run)
-{
-	uint32_t i, stage;
-
-	for (i = 0; i < TENSOR_WAYS; i++)
-		for (stage = 0; stage < TENSOR_STAGES; stage++)
-			app_series_fini(&run->series[i][stage]);
-	app_series_fini(&run->copy);
+	app_lane_keep(base, 0, ((struct tensor_lane *)base)->report[0].us[0], 0);
+	return true;
 }
 
 static int
-tensor_layer_run(struct rpb *rpb)
+copy_open(struct app_lane *l, int side)
 {
-	static struct tensor_run run;
+	return 0;
+}
+
+/* ---- rows ---- */
+
+static double
+median(const struct app_group *g, const struct app_lane *l, enum tensor_stage stage)
+{
+	return app_series_median(&l->series[stage], g->trial.state);
+}
+
+/* Share of memcpy()'s rate that a conversion moves bytes at; 0 where there is none. */
+static double
+ratio_memcpy(const struct app_group *g, const struct app_lane *l, enum tensor_stage stage)
+{
+	double us = l->way == &tensor_bf16.base ? median(g, l, stage) : 0;
+	double copy = median(g, g->lane[g->n - 1], 0);
+	double size = ((const struct tensor_lane *)l)->elems * sizeof(float);
+
+	return us > 0 && copy > 0 ? HALF_TRAFFIC * size / (us * 1e3) / copy : 0;
+}
+
+static void
+case_set(const struct app_lane *l, json_t *row)
+{
+	app_row_set(row, "{s:I,s:s}", "size",
+		(json_int_t)(((const struct tensor_lane *)l)->elems * sizeof(float)), "mode",
+		"sync");
+}
+
+static void
+tensor_row(const struct app_group *g, const struct app_lane *l, json_t *row)
+{
+	static const char *const keys[TENSOR_STAGES] = {"latency", "time_serialize", "time_send",
+		"time_receive", "time_deserialize", "time_read"};
+	double line_ns = app_series_line_ns(&l->series[TENSOR_TOTAL], g->trial.state);
+	double total = median(g, l, TENSOR_TOTAL), place = median(g, g->lane[0], TENSOR_TOTAL);
+
+	case_set(l, row);
+	for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++) {
+		app_row_series(row, keys[stage], &l->series[stage], &g->trial, "us");
+		if (stage == TENSOR_TOTAL)
+			app_row_ratio(row, "ratio_tensor",
+				g->lane[0]->way == &tensor_f32.base && total > 0 ? place / total
+										 : 0);
+	}
+	app_row_ratio(row, "ratio_line", total > 0 ? line_ns / (total * 1e3) : 0);
+	app_row_ratio(row, "ratio_memcpy_serialize", ratio_memcpy(g, l, TENSOR_SERIALIZE));
+	app_row_ratio(row, "ratio_memcpy_deserialize", ratio_memcpy(g, l, TENSOR_DESERIALIZE));
+}
+
+static void
+copy_row(const struct app_group *g, const struct app_lane *l, json_t *row)
+{
+	case_set(l, row);
+	app_row_series(row, "bandwidth", &l->series[0], &g->trial, "GB/s");
+}
+
+static const struct app_lane_ops lane_ops = {
+	.turn = tensor_turn, .keep = tensor_keep, .row = tensor_row};
+static const struct app_lane_ops copy_ops = {
+	.slice = copy_slice, .keep = copy_keep, .row = copy_row};
+static const struct app_way copy_way = {
+	.name = "memcpy", .built = true, .open = {copy_open, copy_open}};
+
+/* ---- the run ---- */
+
+static struct tensor_lane *
+lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *way, uint64_t size)
+{
+	struct tensor_lane *l = (struct tensor_lane *)app_group_add(g, way, sizeof(*l));
+
+	if (l == NULL)
+		return NULL;
+	l->elems = (uint32_t)(size / sizeof(float));
+	l->slice_ns = opt.length.slice_ms * 1000000;
+	snprintf(l->name, sizeof(l->name), "rpcbench.%ld.t%u", run->party->id, g->n);
+	snprintf(l->base.text, sizeof(l->base.text), "%s", way->name);
+	l->base.report[0] = &l->report[0].base;
+	l->base.report[1] = &l->report[1].base;
+	l->base.report_len = sizeof(l->report[0]);
+	return l;
+}
+
+static int
+target(struct rpb_run *run, const struct app_group *g)
+{
+	struct app_target t = {.what = "the array in place, total",
+		.bound = TARGET_US,
+		.at_most = true,
+		.unit = "us"};
+
+	if (g->lane[0]->way != &tensor_f32.base || g->lane[0]->series[TENSOR_TOTAL].n == 0)
+		return 0;
+	t.value = median(g, g->lane[0], TENSOR_TOTAL);
+	return app_out_target(&run->out, &g->trial, &t);
+}
+
+static int
+run_size(struct rpb_run *run, uint64_t size)
+{
+	struct app_group g = {.party = run->party,
+		.out = &run->out,
+		.ops = &lane_ops,
+		.rounds = app_length_slices(&opt.length),
+		.what = "tensor",
+		.failed = &run->failed};
+	struct tensor_lane *l;
 	int rc;
 
-	run.opt = &opt;
-	run.rpb = rpb;
-	if (opt.json != NULL) {
-		run.json = app_json_open("json", opt.json);
-		if (run.json == NULL)
-			return APP_EXIT_USAGE;
+	for (uint32_t i = 0; i < opt.transports.n; i++) {
+		l = lane_add(run, &g, ways[opt.transports.v[i]], size);
+		if (l == NULL)
+			continue;
+		l->base.addr_max = TENSOR_ADDR_MAX;
+		l->base.mib += (uint32_t)((uint64_t)l->elems * tensor_way(l)->elem_bytes >> 20);
+		l->base.whole = l->base.brief = true;
 	}
-	app_trial_begin(&run.trial);
-	rc = rounds(&run);
-	judge(&run);
-	if (rc == 0 && tensor_out(&run) != 0) {
-		app_note("a result could not be written to %s", opt.json);
-		rc = APP_EXIT_RUN;
-	}
-	if (run.json != NULL)
-		fclose(run.json);
-	if (!rpb_pair_alive(rpb->pair)) {
-		app_note("%s", rpb_pair_why(rpb->pair));
-		rc = APP_EXIT_RUN;
-	}
-	if (rpb_interrupted())
-		app_note("interrupted: results so far");
-	series_free(&run);
-	return rc != 0 ? rc : run.failed != 0 ? APP_EXIT_RUN : APP_EXIT_OK;
+	l = lane_add(run, &g, &copy_way, size);
+	if (l == NULL)
+		return -EIO;
+	l->base.ops = &copy_ops;
+	rc = app_group_run(&g);
+	if (rc == 0)
+		rc = target(run, &g);
+	app_group_fini(&g);
+	return rc;
+}
+
+static int
+tensor_prepare(struct rpb_run *run)
+{
+	uint64_t size = 0;
+
+	for (uint32_t i = 0; i < opt.sizes.n; i++)
+		size = crpc_max(size, crpc_align_up(opt.sizes.v[i], CRPC_CACHE_LINE));
+	if (run->party->side != 0)
+		return 0;
+	from = aligned_alloc(CRPC_CACHE_LINE, size);
+	to = aligned_alloc(CRPC_CACHE_LINE, size);
+	if (from == NULL || to == NULL)
+		return app_fail("no memory for two arrays of %lu bytes", (unsigned long)size);
+	memset(from, 1, size);
+	memset(to, 1, size);
+	return 0;
+}
+
+static int
+tensor_run(struct rpb_run *run)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < opt.sizes.n && rc == 0 && !app_party_stopped(run->party); i++)
+		rc = run_size(run, opt.sizes.v[i]);
+	free(from);
+	free(to);
+	return rc;
 }
 
 const struct rpb_layer rpb_layer_tensor = {
 	.name = "tensor",
 	.what = "an array from one process to another, with and without serialization",
-	.pair = true,
-	.help = tensor_help,
-	.parse = tensor_parse,
-	.run = tensor_layer_run,
+	.about = "An array of f32 goes from one process to another, stage by stage.\n",
+	.notes = "  tensor_f32                written where the receiver reads it\n"
+		 "  tensor_f32_copied         copied into shared memory first\n"
+		 "  tensor_bf16               narrowed into shared memory, widened out of it\n"
+		 "  raw_zmq_*                 ZeroMQ, bytes as they are\n"
+		 "  msgpack_bin_zmq_*         one msgpack binary over ZeroMQ\n"
+		 "  msgpack_elements_zmq_*    msgpack element by element over ZeroMQ\n",
+	.opt = &opt,
+	.opts = opts,
+	.nopts = CRPC_DIM(opts),
+	.ways = ways,
+	.nways = CRPC_DIM(ways),
+	.unit = sizeof(float),
+	.prepare = tensor_prepare,
+	.run = tensor_run,
 };

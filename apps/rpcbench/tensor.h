@@ -4,16 +4,11 @@
 
 /**
  * @file
- * Layer tensor: one array of f32 goes from the first process to the second, in several ways.
- *
- *     tensor.c        options, rounds of slices
- *     tensor_pass.c   one slice: passes, stage by stage
- *     tensor_ours.c, tensor_zmq.c   the ways
- *     tensor_out.c    table and JSON
+ * Layer tensor: an array of f32 goes from the first process to the second, in several ways.
  *
  * A pass, with the counter that both cores read:
  *
- *     first process                                second process
+ *     side 0                                       side 1
  *     writes the array                             waits
  *     begin
  *       ... makes a message of it ...
@@ -28,53 +23,37 @@
  *     takes the answer      <-- these times --
  */
 
-#include <stdio.h>
-
-#include "app_opt.h"
-#include "app_out.h"
-#include "crpc_clock.h"
 #include "rpb.h"
 
 /** Bytes of an array. */
 #define TENSOR_SIZE_MAX (256u << 20)
 /** Time that both sides have to meet, and for one pass. */
 #define TENSOR_MEET_MS 20000
+/** Bytes of an address at most. */
+#define TENSOR_ADDR_MAX 128
 
-/** The ways, in the order of the table. */
-enum tensor_way_id {
-	TENSOR_F32,
-	TENSOR_F32_COPIED,
-	TENSOR_BF16,
-	TENSOR_RAW_IPC,
-	TENSOR_RAW_TCP,
-	TENSOR_BIN_IPC,
-	TENSOR_BIN_TCP,
-	TENSOR_ELEMS_IPC,
-	TENSOR_ELEMS_TCP,
-	TENSOR_WAYS,
-};
-
-/** Stages of a pass. READ comes after the others and is not in TOTAL. */
+/** Stages of a pass, and series of a lane. READ comes after the others and is not in TOTAL. */
 enum tensor_stage {
+	TENSOR_TOTAL,
 	TENSOR_SERIALIZE,
 	TENSOR_SEND,
 	TENSOR_RECEIVE,
 	TENSOR_DESERIALIZE,
-	TENSOR_TOTAL,
 	TENSOR_READ,
 	TENSOR_STAGES,
 };
 
-extern const char *const tensor_stage_names[TENSOR_STAGES];
-
-/** What one slice passes. */
-struct tensor_conf {
-	enum tensor_way_id way;
-	uint32_t elems;
-	char name[40]; /**< Unique on this host, for addresses. */
+/** What a message is. */
+enum tensor_form {
+	TENSOR_IN_PLACE, /**< The array where it was written, */
+	TENSOR_COPIED,   /**< a copy of it in shared memory, */
+	TENSOR_BF16,     /**< half the bytes there. */
+	TENSOR_RAW,      /**< Its bytes as they are, */
+	TENSOR_BIN,      /**< one msgpack binary, */
+	TENSOR_ELEMS,    /**< a msgpack array. */
 };
 
-/** What the second process reports of a pass; ticks of the counter. */
+/** What side 1 reports of a pass; ticks of the counter. */
 struct tensor_answer {
 	uint64_t received;
 	uint64_t done;
@@ -82,7 +61,7 @@ struct tensor_answer {
 	uint64_t wrong; /**< Elements that are not what was written. */
 };
 
-/** A pass as the first process knows it in the end. */
+/** A pass as side 0 knows it in the end. */
 struct tensor_pass {
 	uint64_t begin;
 	uint64_t serialized;
@@ -90,7 +69,7 @@ struct tensor_pass {
 	struct tensor_answer answer;
 };
 
-/** Second process: who uses the arrays. */
+/** Side 1: who uses the arrays. */
 struct tensor_user {
 	uint32_t elems;
 	uint32_t seq; /**< Of the array that comes next. */
@@ -100,74 +79,58 @@ struct tensor_user {
 /** The array is there: note done, read it, note read, compare it. */
 void tensor_use(struct tensor_user *u, const float *x);
 
-/** A way to pass an array. Functions that fail have said why: tensor_why(), rpb_pair_fail(). */
+struct tensor_lane;
+
+/** A way to pass an array. Functions that fail have said why: app_lane_fail(). */
 struct tensor_way {
-	const char *name;
-	const char *package; /**< Debian packages that it needs; NULL: none. */
-	bool built;
-	bool sleeps; /**< Waits in the kernel, so its threads lose their cores all the time. */
-
-	/* First process. */
-	void *(*open)(struct rpb_pair *p, const struct tensor_conf *c);
-	/** Where the array is written before a pass. */
-	float *(*array)(void *client);
-	/** Pass it and wait for the answer: 0 or -errno. */
-	int (*pass)(void *client, struct tensor_pass *t);
-	void (*close)(void *client);
-
-	/* Second process. */
-	void *(*serve_open)(struct rpb_pair *p, const struct tensor_conf *c);
+	struct app_way base;
+	enum tensor_form form;
+	bool ipc;            /**< ZeroMQ: not tcp. */
+	uint32_t elem_bytes; /**< As base.mib, of each element. */
+	/** Side 0: pass l->array and wait for the answer: 0 or -errno. */
+	int (*pass)(struct tensor_lane *l, struct tensor_pass *t);
 	/**
-	 * Wait a moment for an array: set received, hand it to tensor_use(), send the answer.
-	 * 0 or -errno.
+	 * Side 1: wait a moment for an array: set received, hand it to tensor_use(), send the
+	 * answer. 0 or -errno.
 	 */
-	int (*serve)(void *server, struct tensor_user *u);
-	void (*serve_close)(void *server);
+	int (*serve)(struct tensor_lane *l);
 };
 
-extern const struct tensor_way tensor_f32, tensor_f32_copied, tensor_bf16, tensor_raw_ipc,
-	tensor_raw_tcp, tensor_bin_ipc, tensor_bin_tcp, tensor_elems_ipc, tensor_elems_tcp;
+extern const struct tensor_way tensor_f32, tensor_f32_copied, tensor_bf16;
 
-/** All of them. */
-extern const struct tensor_way *const tensor_ways[TENSOR_WAYS];
+/** What people use instead. */
+#define TENSOR_ZMQ 6
+extern const struct tensor_way tensor_zmq[TENSOR_ZMQ];
+#define TENSOR_ZMQ_WAYS(WAY)                                                                       \
+	{                                                                                          \
+		WAY("raw_zmq_ipc", TENSOR_RAW, true), WAY("raw_zmq_tcp", TENSOR_RAW, false),       \
+			WAY("msgpack_bin_zmq_ipc", TENSOR_BIN, true),                              \
+			WAY("msgpack_bin_zmq_tcp", TENSOR_BIN, false),                             \
+			WAY("msgpack_elements_zmq_ipc", TENSOR_ELEMS, true),                       \
+			WAY("msgpack_elements_zmq_tcp", TENSOR_ELEMS, false),                      \
+	}
 
-/** First process: remember why a function fails; returns rc. */
-int tensor_why(int rc, const char *fmt, ...) crpc_printf(2, 3);
-
-/** The last tensor_why(). */
-const char *tensor_why_text(void);
-
-/** What the user asked for. */
-struct tensor_opt {
-	struct app_list transports;
-	uint64_t size;
-	uint64_t slice_ms;
-	uint64_t repeat;
-	const char *json;
+/** The lane of a way. */
+struct tensor_lane {
+	struct app_lane base;
+	uint32_t elems;
+	uint64_t slice_ns;
+	float *array; /**< Side 0: where it is written before a pass; set by open or meet. */
+	struct tensor_report {
+		struct app_report base;
+		double us[TENSOR_STAGES]; /**< Medians of the slice's passes. */
+	} report[APP_SIDES];
+	struct tensor_user user; /**< Side 1. */
+	char name[40];           /**< Unique on this host, for addresses. */
 };
 
-/** A run and its figures, us. */
-struct tensor_run {
-	const struct tensor_opt *opt;
-	struct rpb *rpb;
-	FILE *json;
-	struct app_series series[TENSOR_WAYS][TENSOR_STAGES];
-	struct app_series copy; /**< GB/s read and written by memcpy() of arrays of that size. */
-	bool lost[TENSOR_WAYS]; /**< Failed: left out. */
-	uint32_t failed;
-	struct app_trial trial;
-};
+static inline const struct tensor_way *
+tensor_way(const struct tensor_lane *l)
+{
+	return (const struct tensor_way *)l->base.way;
+}
 
-/**
- * One slice of one way: medians of its passes, us.
- *
- * @return
- *   0, or -errno after tensor_why().
- */
-int tensor_slice(struct tensor_run *run, enum tensor_way_id way, double us[TENSOR_STAGES],
-	uint64_t *away_ns);
-
-/** Table and JSON: 0 or -EIO. */
-int tensor_out(const struct tensor_run *run);
+/** Keep why a step failed. Returns rc. */
+#define tensor_fail(l, rc, ...) app_lane_fail(&(l)->base, rc, __VA_ARGS__)
 
 #endif

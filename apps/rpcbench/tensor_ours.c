@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "crpc_arena.h"
+#include "crpc_clock.h"
 #include "crpc_idle.h"
 #include "crpc_log.h"
 #include "crpc_shm.h"
@@ -32,15 +33,15 @@
 #define WAIT_POLLS 4096
 
 static uint64_t
-block_bytes(const struct tensor_conf *c)
+block_bytes(const struct tensor_lane *l)
 {
-	return c->elems * (c->way == TENSOR_BF16 ? sizeof(uint16_t) : sizeof(float));
+	return l->elems * (tensor_way(l)->form == TENSOR_BF16 ? sizeof(uint16_t) : sizeof(float));
 }
 
-/* ---- first process ---- */
+/* ---- side 0 ---- */
 
 struct ours_sender {
-	enum tensor_way_id way;
+	enum tensor_form form;
 	uint64_t elems;
 	float *x;  /* memory of this process, unless the array is written where it is passed */
 	struct crpc_shm *seg;
@@ -53,9 +54,9 @@ struct ours_sender {
 };
 
 static void
-sender_close(void *client)
+sender_close(struct app_lane *l, int side)
 {
-	struct ours_sender *s = client;
+	struct ours_sender *s = l->state[0];
 
 	crpc_ipc_client_close(s->c);
 	crpc_arena_leave(s->cache);
@@ -65,54 +66,44 @@ sender_close(void *client)
 	free(s);
 }
 
-/* The arena of the second process, and a block of it: 0, or -EIO with the cause logged. */
 static int
-block_take(struct ours_sender *s, const struct tensor_conf *c)
+sender_open(struct app_lane *base, int side)
 {
-	s->seg = crpc_shm_attach(NULL, c->name, KIND, 1, TENSOR_MEET_MS);
-	s->arena = s->seg == NULL ? NULL : crpc_arena_attach(s->seg, ARENA_OFF);
-	s->cache = s->arena == NULL ? NULL : crpc_arena_join(s->arena, NULL);
-	s->block = s->cache == NULL ? NULL : crpc_arena_alloc(s->cache, block_bytes(c), &s->ref);
-	if (s->block == NULL)
-		return -EIO;
-	memset(s->block, 0, block_bytes(c));
-	return 0;
+	struct ours_sender *s = app_lane_state(base, 0, sizeof(*s));
+	struct tensor_lane *l = (struct tensor_lane *)base;
+
+	if (s == NULL)
+		return -ENOMEM;
+	s->form = tensor_way(l)->form;
+	s->elems = l->elems;
+	s->x = l->array = aligned_alloc(
+		CRPC_CACHE_LINE, crpc_align_up(l->elems * sizeof(float), CRPC_CACHE_LINE));
+	return s->x != NULL ? 0 : tensor_fail(l, -ENOMEM, "no memory");
 }
 
-static void *
-sender_open(struct rpb_pair *p, const struct tensor_conf *c)
+/* The arena of side 1, a block of it, and the server. */
+static int
+sender_meet(struct app_lane *base, int side)
 {
-	char name[sizeof(c->name) + 8];
+	struct tensor_lane *l = (struct tensor_lane *)base;
+	struct ours_sender *s = base->state[0];
+	char name[sizeof(l->name) + 8];
 	struct crpc_ipc_client_conf ipc = {
 		.name = name, .timeout_ms = TENSOR_MEET_MS, .probe_ms = PROBE_MS};
-	struct ours_sender *s = calloc(1, sizeof(*s));
 
-	if (s == NULL) {
-		tensor_why(-ENOMEM, "no memory");
-		return NULL;
-	}
-	snprintf(name, sizeof(name), "%s.ipc", c->name);
-	s->way = c->way;
-	s->elems = c->elems;
-	s->x = aligned_alloc(CRPC_CACHE_LINE,
-		crpc_align_up(c->elems * sizeof(float), CRPC_CACHE_LINE));
-	if (s->x != NULL && block_take(s, c) == 0) {
+	snprintf(name, sizeof(name), "%s.ipc", l->name);
+	s->seg = crpc_shm_attach(NULL, l->name, KIND, 1, TENSOR_MEET_MS);
+	s->arena = s->seg == NULL ? NULL : crpc_arena_attach(s->seg, ARENA_OFF);
+	s->cache = s->arena == NULL ? NULL : crpc_arena_join(s->arena, NULL);
+	s->block = s->cache == NULL ? NULL : crpc_arena_alloc(s->cache, block_bytes(l), &s->ref);
+	if (s->block != NULL) {
+		memset(s->block, 0, block_bytes(l));
 		ipc.arena = s->cache;
 		s->c = crpc_ipc_client_connect(&ipc);
+		if (s->form == TENSOR_IN_PLACE)
+			l->array = s->block;
 	}
-	if (s->c != NULL)
-		return s;
-	tensor_why(-EIO, "%s", crpc_log_last());
-	sender_close(s);
-	return NULL;
-}
-
-static float *
-sender_array(void *client)
-{
-	struct ours_sender *s = client;
-
-	return s->way == TENSOR_F32 ? s->block : s->x;
+	return s->c != NULL ? 0 : tensor_fail(l, -EIO, "%s", crpc_log_last());
 }
 
 /* The message: the array in place or brought into the block, its description, one operation. */
@@ -120,11 +111,11 @@ static int
 serialize(struct ours_sender *s)
 {
 	struct crpc_tensor_args args = {.nin = 1};
-	bool half = s->way == TENSOR_BF16;
+	bool half = s->form == TENSOR_BF16;
 	struct crpc_tensor t;
 	int rc;
 
-	if (s->way == TENSOR_F32_COPIED)
+	if (s->form == TENSOR_COPIED)
 		memcpy(s->block, s->x, s->elems * sizeof(float));
 	else if (half)
 		crpc_tensor_f32_to_bf16(s->block, s->x, s->elems);
@@ -139,7 +130,7 @@ serialize(struct ours_sender *s)
 
 /* Poll until the answer is there, and with it the block. */
 static int
-sender_wait(struct ours_sender *s, struct tensor_answer *a)
+sender_wait(struct tensor_lane *l, struct ours_sender *s, struct tensor_answer *a)
 {
 	uint64_t end = crpc_clock_ns() + TENSOR_MEET_MS * UINT64_C(1000000);
 	struct crpc_ipc_block block;
@@ -150,25 +141,30 @@ sender_wait(struct ours_sender *s, struct tensor_answer *a)
 
 	while (crpc_ipc_client_poll(s->c, crpc_clock_ns(), &done, 1) == 0) {
 		crpc_pause();
-		if (++polls % WAIT_POLLS == 0 && crpc_clock_ns() > end)
-			return tensor_why(-ETIMEDOUT, "no answer in %d s", TENSOR_MEET_MS / 1000);
+		if (++polls % WAIT_POLLS != 0)
+			continue;
+		if (app_party_look(l->base.party, 0) != 0)
+			return -ECONNRESET;
+		if (crpc_clock_ns() > end)
+			return tensor_fail(
+				l, -ETIMEDOUT, "no answer in %d s", TENSOR_MEET_MS / 1000);
 	}
 	rc = crpc_tensor_ipc_status(&done, &status, 1);
 	if (rc == 0)
 		rc = crpc_ipc_client_take(s->c, &done, &block);
 	if (rc != 0)
-		return tensor_why(rc, "a pass: %s", strerror(-rc));
+		return tensor_fail(l, rc, "a pass: %s", strerror(-rc));
 	s->ref = block.ref;
 	if (status != 0)
-		return tensor_why(status, "the server: %s", strerror(-status));
+		return tensor_fail(l, status, "the server: %s", strerror(-status));
 	memcpy(a, crpc_shm_ptr(s->seg, TIMES_OFF, sizeof(*a)), sizeof(*a));
 	return 0;
 }
 
 static int
-sender_pass(void *client, struct tensor_pass *t)
+sender_pass(struct tensor_lane *l, struct tensor_pass *t)
 {
-	struct ours_sender *s = client;
+	struct ours_sender *s = l->base.state[0];
 	int rc;
 
 	t->begin = crpc_clock_ticks();
@@ -177,10 +173,10 @@ sender_pass(void *client, struct tensor_pass *t)
 	if (rc == 0)
 		rc = crpc_tensor_ipc_call(s->c, crpc_clock_ns(), &s->batch, s->ref, 0);
 	t->sent = crpc_clock_ticks();
-	return rc != 0 ? tensor_why(rc, "%s", crpc_log_last()) : sender_wait(s, &t->answer);
+	return rc != 0 ? tensor_fail(l, rc, "%s", crpc_log_last()) : sender_wait(l, s, &t->answer);
 }
 
-/* ---- second process ---- */
+/* ---- side 1 ---- */
 
 struct ours_receiver {
 	struct crpc_ipc_server *s;
@@ -228,9 +224,9 @@ op_widen(void *ctx, const struct crpc_tensor_call *call)
 }
 
 static void
-receiver_close(void *server)
+receiver_close(struct app_lane *l, int side)
 {
-	struct ours_receiver *r = server;
+	struct ours_receiver *r = l->state[1];
 
 	crpc_tensor_runner_free(r->runner);
 	crpc_ipc_server_free(r->s);
@@ -241,31 +237,15 @@ receiver_close(void *server)
 	free(r);
 }
 
-/* Until the client is there: it is admitted by reap(), which is no part of a pass. */
-static int
-wait_client(struct rpb_pair *p, struct crpc_ipc_server *s)
-{
-	uint64_t end = crpc_clock_ns() + TENSOR_MEET_MS * UINT64_C(1000000);
-	struct crpc_ipc_server_stats st;
-
-	do {
-		crpc_ipc_server_reap(s);
-		crpc_ipc_server_stats(s, &st);
-		if (st.clients == 1)
-			return 0;
-	} while (!rpb_pair_stopped(p) && crpc_clock_ns() < end);
-	return rpb_pair_fail(p, -ETIMEDOUT, "the client did not connect");
-}
-
 /* A segment with an arena that holds the block: 0, or -EIO with the cause logged. */
 static int
-arena_make(struct ours_receiver *r, const struct tensor_conf *c)
+arena_make(struct ours_receiver *r, const struct tensor_lane *l)
 {
-	const struct crpc_arena_conf conf = {.max_members = 4,
-		.max_block = crpc_max(crpc_pow2_ceil(block_bytes(c)), SPARE)};
+	const struct crpc_arena_conf conf = {
+		.max_members = 4, .max_block = crpc_max(crpc_pow2_ceil(block_bytes(l)), SPARE)};
 	uint64_t size = crpc_arena_size(&conf, conf.max_block + SPARE);
 	const struct crpc_shm_conf shm = {
-		.name = c->name, .size = ARENA_OFF + size, .kind = KIND, .kind_version = 1};
+		.name = l->name, .size = ARENA_OFF + size, .kind = KIND, .kind_version = 1};
 
 	r->seg = crpc_shm_create(&shm);
 	if (r->seg == NULL || crpc_arena_format(r->seg, ARENA_OFF, size, &conf) != 0)
@@ -276,49 +256,56 @@ arena_make(struct ours_receiver *r, const struct tensor_conf *c)
 	return r->cache == NULL ? -EIO : 0;
 }
 
-static void *
-receiver_open(struct rpb_pair *p, const struct tensor_conf *c)
+static int
+receiver_open(struct app_lane *base, int side)
 {
+	struct tensor_lane *l = (struct tensor_lane *)base;
 	const struct crpc_tensor_runner_conf runner = {.elems_max = TENSOR_SIZE_MAX};
-	char name[sizeof(c->name) + 8];
+	char name[sizeof(l->name) + 8];
 	struct crpc_ipc_server_conf ipc = {.name = name,
 		.max_clients = 1,
 		.depth = 1,
 		.req_max = CRPC_TENSOR_IPC_REQ_MAX(1, 1),
 		.resp_max = CRPC_TENSOR_IPC_RESP_MAX(1)};
-	struct ours_receiver *r = calloc(1, sizeof(*r));
+	struct ours_receiver *r = app_lane_state(base, 1, sizeof(*r));
 
-	if (r == NULL) {
-		rpb_pair_fail(p, -ENOMEM, "no memory");
-		return NULL;
-	}
-	snprintf(name, sizeof(name), "%s.ipc", c->name);
-	r->x = aligned_alloc(CRPC_CACHE_LINE,
-		crpc_align_up(c->elems * sizeof(float), CRPC_CACHE_LINE));
+	if (r == NULL)
+		return -ENOMEM;
+	snprintf(name, sizeof(name), "%s.ipc", l->name);
+	r->user = &l->user;
+	r->x = aligned_alloc(
+		CRPC_CACHE_LINE, crpc_align_up(l->elems * sizeof(float), CRPC_CACHE_LINE));
 	r->runner = crpc_tensor_runner_create(&runner);
-	if (r->x == NULL || r->runner == NULL || arena_make(r, c) != 0 ||
-		crpc_tensor_runner_add(r->runner, OP_USE, 1, 0, op_use, r) != 0 ||
-		crpc_tensor_runner_add(r->runner, OP_WIDEN, 1, 0, op_widen, r) != 0)
-		goto err_said;
-	ipc.arena = r->cache;
-	r->s = crpc_ipc_server_create(&ipc);
-	if (r->s == NULL)
-		goto err_said;
-	if (wait_client(p, r->s) == 0)
-		return r;
-	receiver_close(r);
-	return NULL;
+	if (r->x != NULL && r->runner != NULL && arena_make(r, l) == 0 &&
+		crpc_tensor_runner_add(r->runner, OP_USE, 1, 0, op_use, r) == 0 &&
+		crpc_tensor_runner_add(r->runner, OP_WIDEN, 1, 0, op_widen, r) == 0) {
+		ipc.arena = r->cache;
+		r->s = crpc_ipc_server_create(&ipc);
+	}
+	return r->s != NULL ? 0 : tensor_fail(l, -EIO, "%s", crpc_log_last());
+}
 
-err_said:
-	rpb_pair_fail(p, -EIO, "%s", crpc_log_last());
-	receiver_close(r);
-	return NULL;
+/* Until the client is there: it is admitted by reap(), which is no part of a pass. */
+static int
+receiver_meet(struct app_lane *l, int side)
+{
+	struct ours_receiver *r = l->state[1];
+	uint64_t end = crpc_clock_ns() + TENSOR_MEET_MS * UINT64_C(1000000);
+	struct crpc_ipc_server_stats st;
+
+	do {
+		crpc_ipc_server_reap(r->s);
+		crpc_ipc_server_stats(r->s, &st);
+		if (st.clients == 1)
+			return 0;
+	} while (app_party_look(l->party, 1) == 0 && crpc_clock_ns() < end);
+	return app_lane_fail(l, -ETIMEDOUT, "the client did not connect");
 }
 
 static int
-receiver_serve(void *server, struct tensor_user *u)
+receiver_serve(struct tensor_lane *l)
 {
-	struct ours_receiver *r = server;
+	struct ours_receiver *r = l->base.state[1];
 	struct crpc_req req;
 	int n;
 
@@ -326,25 +313,20 @@ receiver_serve(void *server, struct tensor_user *u)
 		crpc_pause();
 		return 0;
 	}
-	u->answer.received = crpc_clock_ticks();
-	r->user = u;
+	l->user.answer.received = crpc_clock_ticks();
 	n = crpc_tensor_ipc_serve(r->s, crpc_clock_ns(), &req, r->runner);
 	return n < 0 ? n : 0;
 }
 
-#define OUR_WAY(way, text)                                                                         \
+#define OUR_WAY(way, text, what)                                                                   \
 	const struct tensor_way way = {                                                            \
-		.name = text,                                                                      \
-		.built = true,                                                                     \
-		.open = sender_open,                                                               \
-		.array = sender_array,                                                             \
+		.base = APP_WAY_SIDES(text, sender_open, receiver_open, sender_meet,               \
+			receiver_meet, sender_close, receiver_close),                              \
+		.form = what,                                                                      \
 		.pass = sender_pass,                                                               \
-		.close = sender_close,                                                             \
-		.serve_open = receiver_open,                                                       \
 		.serve = receiver_serve,                                                           \
-		.serve_close = receiver_close,                                                     \
 	}
 
-OUR_WAY(tensor_f32, "tensor_f32");
-OUR_WAY(tensor_f32_copied, "tensor_f32_copied");
-OUR_WAY(tensor_bf16, "tensor_bf16");
+OUR_WAY(tensor_f32, "tensor_f32", TENSOR_IN_PLACE);
+OUR_WAY(tensor_f32_copied, "tensor_f32_copied", TENSOR_COPIED);
+OUR_WAY(tensor_bf16, "tensor_bf16", TENSOR_BF16);

@@ -76,66 +76,77 @@ ns_between(uint64_t begin, uint64_t end)
 }
 
 static int
-kernel_failed(const struct allocation *a, const char *call)
+kernel_failed(const struct allocation *a, int fd, const char *call)
 {
 	int rc = errno;
 
+	if (fd >= 0)
+		close(fd);
 	shm_unlink(a->name);
-	return app_fail("%s of %lu bytes (%s): %s; give a smaller --max-size-kb", call,
+	return app_fail("%s of %lu bytes (%s): %s; give a smaller --size", call,
 		(unsigned long)a->point.size, a->name, strerror(rc));
 }
 
-/* One block from the kernel and back; t[i] is when step i was done. */
+/* One block from the kernel and back; t[i] is when step i was done. `fd`: of an open object. */
 static int
-kernel_once(struct allocation *a, uint64_t t[CALLS])
+kernel_once(struct allocation *a, int fd, uint64_t t[CALLS])
 {
-	uint64_t size = a->point.size, page = a->point.page_size, off;
+	uint64_t size = a->point.size, page = a->point.page_size;
+	bool open = fd >= 0;
 	char *p;
-	int fd;
 
 	t[OPEN] = crpc_clock_ticks();
-	fd = shm_open(a->name, O_RDWR | O_CREAT | O_EXCL, 0600);
+	if (!open)
+		fd = shm_open(a->name, O_RDWR | O_CREAT | O_EXCL, 0600);
 	t[TRUNCATE] = crpc_clock_ticks();
-	if (fd < 0)
-		return kernel_failed(a, "shm_open");
-	if (ftruncate(fd, (off_t)size) != 0) {
-		close(fd);
-		return kernel_failed(a, "ftruncate");
-	}
+	if (fd < 0 || (!open && ftruncate(fd, (off_t)size) != 0))
+		return kernel_failed(a, fd, fd < 0 ? "shm_open" : "ftruncate");
 	t[MAP] = crpc_clock_ticks();
 	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	t[TOUCH] = crpc_clock_ticks();
-	if (p == MAP_FAILED) {
-		close(fd);
-		return kernel_failed(a, "mmap");
-	}
+	if (p == MAP_FAILED)
+		return kernel_failed(a, fd, "mmap");
 	if (a->call[TOUCH] != NULL)
-		for (off = 0; off < size; off += page)
+		for (uint64_t off = 0; off < size; off += page)
 			p[off] = 1;
 	t[CLEANUP] = crpc_clock_ticks();
 	munmap(p, size);
-	close(fd);
-	shm_unlink(a->name);
+	if (!open) {
+		close(fd);
+		shm_unlink(a->name);
+	}
 	t[THREE] = crpc_clock_ticks();
 	return 0;
 }
 
+/* With --measure-mmap-only one object is mapped again and again. */
 static int
 kernel_slice(struct allocation *a, uint64_t n)
 {
 	uint64_t t[CALLS] = {0};
-	int i, rc = 0;
+	int rc = 0, fd = -1;
 
+	if (a->o->mmap_only) {
+		fd = shm_open(a->name, O_RDWR | O_CREAT | O_EXCL, 0600);
+		if (fd < 0 || ftruncate(fd, (off_t)a->point.size) != 0)
+			return kernel_failed(a, fd, "shm_open, ftruncate");
+	}
 	for (a->n = 0; a->n < n && rc == 0; a->n++) {
-		rc = kernel_once(a, t);
-		for (i = 0; i < THREE; i++)
+		rc = kernel_once(a, fd, t);
+		for (int i = 0; i < THREE; i++)
 			a->sample[i][a->n] = ns_between(t[i], t[i + 1]);
 		a->sample[THREE][a->n] = ns_between(t[OPEN], t[TOUCH]);
 	}
-	for (i = 0; i < CALLS && rc == 0; i++)
+	if (rc != 0)
+		return rc;
+	if (fd >= 0) {
+		close(fd);
+		shm_unlink(a->name);
+	}
+	for (int i = 0; i < CALLS; i++)
 		if (a->call[i] != NULL)
 			sb_series_put(a->call[i], app_median(a->sample[i], a->n));
-	return rc;
+	return 0;
 }
 
 static uint64_t
@@ -148,18 +159,18 @@ batch_of(uint64_t size)
 static int
 arena_slice(struct allocation *a, uint64_t batches)
 {
-	uint64_t size = a->point.size, batch = batch_of(size), i, t[3];
+	uint64_t size = a->point.size, batch = batch_of(size), t[3];
 	int rc = 0;
 
 	for (a->n = 0; a->n < batches; a->n++) {
 		t[0] = crpc_clock_ticks();
-		for (i = 0; i < batch; i++)
+		for (uint64_t i = 0; i < batch; i++)
 			a->block[i] = crpc_arena_alloc(a->cache, size, &a->ref[i]);
 		t[1] = crpc_clock_ticks();
 		if (a->block[batch - 1] == NULL)
 			return app_fail("the arena has no block of %lu bytes: %s",
 				(unsigned long)size, strerror(errno));
-		for (i = 0; i < batch; i++)
+		for (uint64_t i = 0; i < batch; i++)
 			rc |= crpc_arena_free(a->cache, a->ref[i]);
 		t[2] = crpc_clock_ticks();
 		if (rc != 0)
@@ -177,19 +188,19 @@ arena_slice(struct allocation *a, uint64_t batches)
 static int
 private_slice(struct allocation *a, struct sb_series *s, uint64_t batches)
 {
-	uint64_t size = a->point.size, batch = batch_of(size), i, t0, t1;
+	uint64_t size = a->point.size, batch = batch_of(size), t0, t1;
 	bool dpdk = s == a->rte_malloc;
 
 	for (a->n = 0; a->n < batches; a->n++) {
 		t0 = crpc_clock_ticks();
-		for (i = 0; i < batch; i++)
+		for (uint64_t i = 0; i < batch; i++)
 			a->block[i] = dpdk ? rte_malloc(NULL, size, 64) : malloc(size);
 		t1 = crpc_clock_ticks();
 		if (a->block[batch - 1] == NULL)
 			return app_fail("%s has no %lu blocks of %lu bytes; give more with -m "
 					"before the --",
 				s->method, (unsigned long)batch, (unsigned long)size);
-		for (i = 0; i < batch; i++) {
+		for (uint64_t i = 0; i < batch; i++) {
 			/* The compiler must not see that the block is not used. */
 			__asm__ __volatile__("" : : "r"(a->block[i]) : "memory");
 			if (dpdk)
@@ -203,57 +214,20 @@ private_slice(struct allocation *a, struct sb_series *s, uint64_t batches)
 	return 0;
 }
 
-static int
-mapping_failed(struct allocation *a, int fd, const char *call)
-{
-	if (fd >= 0)
-		close(fd);
-	return kernel_failed(a, call);
-}
-
-/* --measure-mmap-only: one object, mapped again and again. */
-static int
-mmap_slice(struct allocation *a, uint64_t n)
-{
-	int fd = shm_open(a->name, O_RDWR | O_CREAT | O_EXCL, 0600);
-	uint64_t t0, t1, t2;
-	void *p;
-
-	if (fd < 0 || ftruncate(fd, (off_t)a->point.size) != 0)
-		return mapping_failed(a, fd, "shm_open, ftruncate");
-	for (a->n = 0; a->n < n; a->n++) {
-		t0 = crpc_clock_ticks();
-		p = mmap(NULL, a->point.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-		t1 = crpc_clock_ticks();
-		if (p == MAP_FAILED)
-			return mapping_failed(a, fd, "mmap");
-		munmap(p, a->point.size);
-		t2 = crpc_clock_ticks();
-		a->sample[MAP][a->n] = ns_between(t0, t1);
-		a->sample[CLEANUP][a->n] = ns_between(t1, t2);
-	}
-	close(fd);
-	shm_unlink(a->name);
-	sb_series_put(a->call[MAP], app_median(a->sample[MAP], a->n));
-	if (a->call[CLEANUP] != NULL)
-		sb_series_put(a->call[CLEANUP], app_median(a->sample[CLEANUP], a->n));
-	return 0;
-}
-
 static void
 methods_add(struct allocation *a)
 {
 	const struct sb_opt *o = a->o;
-	int i;
 
 	memset(a->call, 0, sizeof(a->call));
-	for (i = 0; i < CALLS; i++) {
-		if ((i == CLEANUP && !o->cleanup) ||
-			(o->mmap_only && i != MAP && i != CLEANUP))
+	for (int i = 0; i < CALLS; i++) {
+		if ((i == CLEANUP && !o->cleanup) || (o->mmap_only && i != MAP && i != CLEANUP))
 			continue;
 		a->call[i] = sb_point_add(&a->point, call_names[i], "kernel");
 	}
 	a->arena_alloc = sb_point_add(&a->point, "arena_alloc", "segment");
+	a->arena_alloc->other = a->call[o->mmap_only ? MAP : THREE];
+	a->arena_alloc->ratio = o->mmap_only ? "ratio_mmap" : "ratio_three_calls";
 	a->arena_free = sb_point_add(&a->point, "arena_free", "segment");
 	a->malloc = sb_point_add(&a->point, "malloc", "private");
 	a->rte_malloc = o->eal ? sb_point_add(&a->point, "rte_malloc", "private") : NULL;
@@ -262,12 +236,12 @@ methods_add(struct allocation *a)
 static int
 round_run(struct allocation *a)
 {
-	uint64_t n = crpc_max(a->o->iterations / a->o->repeat, 1), batches;
+	uint64_t n = crpc_max(a->o->count / a->o->repeat, 1), batches;
 	int rc;
 
 	n = crpc_min(n, SAMPLES_MAX);
 	batches = crpc_min(crpc_max(n, BATCHES_MIN), SAMPLES_MAX);
-	rc = a->o->mmap_only ? mmap_slice(a, n) : kernel_slice(a, n);
+	rc = kernel_slice(a, n);
 	if (rc == 0)
 		rc = arena_slice(a, batches);
 	if (rc == 0)
@@ -278,10 +252,8 @@ round_run(struct allocation *a)
 }
 
 static int
-size_run(struct allocation *a, struct sb_out *out, uint64_t size)
+size_run(struct allocation *a, struct app_out *out, uint64_t size)
 {
-	struct sb_series *kernel;
-	uint64_t round;
 	int rc = 0;
 
 	sb_point_begin(&a->point, a->o, size, 1);
@@ -289,16 +261,12 @@ size_run(struct allocation *a, struct sb_out *out, uint64_t size)
 	methods_add(a);
 	/* The first round warms the caches of the kernel, the arena and the heaps. */
 	rc = round_run(a);
-	for (round = 0; round < a->point.nseries; round++)
+	for (uint64_t round = 0; round < a->point.nseries; round++)
 		app_series_clear(&a->point.series[round].value);
-	for (round = 0; round < a->o->repeat && rc == 0 && crpc_load_relaxed(&sb_stop) == 0;
-		round++)
+	for (uint64_t round = 0; round < a->o->repeat && rc == 0 && app_stopped() == 0; round++)
 		rc = round_run(a);
 	if (rc != 0)
 		return rc;
-	kernel = a->call[a->o->mmap_only ? MAP : THREE];
-	a->arena_alloc->ratio_key = a->o->mmap_only ? "ratio_mmap" : "ratio_three_calls";
-	a->arena_alloc->ratio = sb_series_ratio(kernel, a->arena_alloc);
 	return a->arena_alloc->value.n != 0 ? sb_point_end(&a->point, out) : 0;
 }
 
@@ -318,7 +286,7 @@ arena_open(struct allocation *a, uint64_t largest)
 	shm.size = ARENA_OFF + crpc_arena_size(&conf, bytes);
 	a->seg = crpc_shm_create(&shm);
 	if (a->seg == NULL)
-		return app_fail("%s; give a smaller --max-size-kb", crpc_log_last());
+		return app_fail("%s; give a smaller --size", crpc_log_last());
 	if (crpc_arena_format(a->seg, ARENA_OFF, shm.size - ARENA_OFF, &conf) != 0)
 		return app_fail("%s", crpc_log_last());
 	crpc_shm_ready(a->seg);
@@ -329,20 +297,17 @@ arena_open(struct allocation *a, uint64_t largest)
 }
 
 int
-sb_allocation(const struct sb_opt *o, struct sb_out *out)
+sb_allocation(const struct sb_opt *o, struct app_out *out)
 {
-	uint64_t size = o->min_size_kb << 10, most = o->max_size_kb << 10;
 	static struct allocation a;
 	int rc;
 
 	memset(&a, 0, sizeof(a));
 	a.o = o;
 	snprintf(a.name, sizeof(a.name), "/shmbench.%d", (int)getpid());
-	rc = arena_open(&a, most);
-	while (rc == 0 && size <= most && crpc_load_relaxed(&sb_stop) == 0) {
-		rc = size_run(&a, out, size);
-		size = size < most && size * 2 > most ? most : size * 2;
-	}
+	rc = arena_open(&a, sb_size_max(o));
+	for (uint32_t i = 0; rc == 0 && i < o->sizes.n && app_stopped() == 0; i++)
+		rc = size_run(&a, out, o->sizes.v[i]);
 	crpc_arena_leave(a.cache);
 	crpc_arena_detach(a.arena);
 	crpc_shm_free(a.seg);

@@ -29,9 +29,8 @@ by_stream(void *to, const void *from, uint64_t len)
 {
 	const __m128i *f = from;
 	__m128i *t = to;
-	uint64_t i;
 
-	for (i = 0; i < len / 16; i += 4) {
+	for (uint64_t i = 0; i < len / 16; i += 4) {
 		__m128i a = _mm_loadu_si128(f + i), b = _mm_loadu_si128(f + i + 1);
 		__m128i c = _mm_loadu_si128(f + i + 2), d = _mm_loadu_si128(f + i + 3);
 

@@ -31,43 +31,29 @@ struct point {
 
 typedef uint64_t (*run_fn)(const struct point *p, uint64_t n);
 
-static uint64_t
-run_linear(const struct point *p, uint64_t n)
-{
-	uint64_t i, sum = 0;
+/* Look-ups that do not wait for each other. */
+#define RUN(method, look_up) \
+	static uint64_t run_##method(const struct point *p, uint64_t n) \
+	{ \
+		uint64_t sum = 0; \
+\
+		for (uint64_t i = 0; i < n; i++) \
+			sum += (uint64_t)look_up; \
+		return sum; \
+	}
 
-	for (i = 0; i < n; i++)
-		sum += crpc_xlate_ref_linear(p->x, p->ptr[i % POINTERS], 8);
-	return sum;
-}
-
-static uint64_t
-run_tree(const struct point *p, uint64_t n)
-{
-	uint64_t i, sum = 0;
-
-	for (i = 0; i < n; i++)
-		sum += crpc_xlate_ref_tree(p->x, p->ptr[i % POINTERS], 8);
-	return sum;
-}
-
-static uint64_t
-run_arithmetic(const struct point *p, uint64_t n)
-{
-	uint64_t i, sum = 0;
-
-	for (i = 0; i < n; i++)
-		sum += crpc_xlate_ref(p->x, p->ptr[i % POINTERS], 8);
-	return sum;
-}
+RUN(linear, crpc_xlate_ref_linear(p->x, p->ptr[i % POINTERS], 8))
+RUN(tree, crpc_xlate_ref_tree(p->x, p->ptr[i % POINTERS], 8))
+RUN(arithmetic, crpc_xlate_ref(p->x, p->ptr[i % POINTERS], 8))
+RUN(to_pointer, crpc_xlate_ptr(p->x, p->ref[i % POINTERS], 8))
 
 /* The next pointer's place in the array hangs on this one's reference, of which bit 63 is 0. */
 static uint64_t
 run_chained(const struct point *p, uint64_t n)
 {
-	uint64_t i, at = 0, ref, sum = 0;
+	uint64_t at = 0, ref, sum = 0;
 
-	for (i = 0; i < n; i++) {
+	for (uint64_t i = 0; i < n; i++) {
 		ref = crpc_xlate_ref(p->x, p->ptr[at % POINTERS], 8);
 		at += 1 + (ref >> 63);
 		sum += ref;
@@ -79,24 +65,13 @@ run_chained(const struct point *p, uint64_t n)
 static uint64_t
 run_chain_alone(const struct point *p, uint64_t n)
 {
-	uint64_t i, at = 0, ptr, sum = 0;
+	uint64_t at = 0, ptr, sum = 0;
 
-	for (i = 0; i < n; i++) {
+	for (uint64_t i = 0; i < n; i++) {
 		ptr = (uintptr_t)p->ptr[at % POINTERS];
 		at += 1 + (ptr >> 63);
 		sum += ptr;
 	}
-	return sum;
-}
-
-/* And back. */
-static uint64_t
-run_to_pointer(const struct point *p, uint64_t n)
-{
-	uint64_t i, sum = 0;
-
-	for (i = 0; i < n; i++)
-		sum += (uintptr_t)crpc_xlate_ptr(p->x, p->ref[i % POINTERS], 8);
 	return sum;
 }
 
@@ -117,9 +92,9 @@ static uint64_t
 expected(const struct point *p, run_fn run, uint64_t n)
 {
 	bool pointers = run == run_to_pointer || run == run_chain_alone;
-	uint64_t i, sum = 0, all = 0;
+	uint64_t sum = 0, all = 0;
 
-	for (i = 0; i < POINTERS; i++) {
+	for (uint64_t i = 0; i < POINTERS; i++) {
 		sum += pointers ? (uintptr_t)p->ptr[i] : p->ref[i];
 		if (i + 1 == n % POINTERS)
 			all = sum;
@@ -131,9 +106,9 @@ expected(const struct point *p, run_fn run, uint64_t n)
 static uint32_t
 plan(uint32_t most, uint32_t *count)
 {
-	uint32_t n = 0, k;
+	uint32_t n = 0;
 
-	for (k = 1; k < most && n + 1 < POINTS; k *= 10)
+	for (uint32_t k = 1; k < most && n + 1 < POINTS; k *= 10)
 		count[n++] = k;
 	count[n++] = most;
 	return n;
@@ -149,22 +124,20 @@ points_open(struct point *p, uint32_t n, uint64_t size)
 		.size = size,
 		.kind = CRPC_SHM_KIND('B', 'N', 'C', 'H')};
 	struct crpc_shm *seg;
-	uint32_t i, id;
 	int rc = 0;
 
 	snprintf(name, sizeof(name), "shmbench.%d", (int)getpid());
 	seg = crpc_shm_create(&conf);
 	if (seg == NULL)
 		return app_fail("%s; give a smaller --segment-size-mb", crpc_log_last());
-	for (i = 0; i < n && rc == 0; i++) {
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
 		p[i].x = crpc_xlate_create(p[i].segments, size);
 		if (p[i].x == NULL)
-			rc = app_fail("%s; give fewer --num-segments or a smaller "
-				      "--segment-size-mb",
-				crpc_log_last());
-		for (id = 1; id <= p[i].segments && rc == 0; id++)
+			rc = app_fail(
+				"%s; give fewer --segments or a smaller --size", crpc_log_last());
+		for (uint32_t id = 1; id <= p[i].segments && rc == 0; id++)
 			if (crpc_xlate_map(p[i].x, id, seg) == NULL)
-				rc = app_fail("%s; give fewer --num-segments", crpc_log_last());
+				rc = app_fail("%s; give fewer --segments", crpc_log_last());
 	}
 	crpc_shm_free(seg);
 	return rc;
@@ -172,12 +145,11 @@ points_open(struct point *p, uint32_t n, uint64_t size)
 
 /* Random bytes of random segments. -EBADMSG if a look-up does not find one. */
 static int
-pointers_draw(struct point *p, uint64_t size)
+pointers_draw(struct point *p, uint64_t size, uint64_t seed)
 {
-	uint64_t rng = 1, id, off;
-	uint32_t i;
+	uint64_t rng = seed, id, off;
 
-	for (i = 0; i < POINTERS; i++) {
+	for (uint32_t i = 0; i < POINTERS; i++) {
 		id = 1 + crpc_random(&rng) % p->segments;
 		off = crpc_random(&rng) % (size - 7);
 		p->ref[i] = id << CRPC_XLATE_OFF_BITS | off;
@@ -191,17 +163,17 @@ pointers_draw(struct point *p, uint64_t size)
 }
 
 static int
-point_run(const struct point *p, const struct sb_opt *o, struct sb_out *out, uint64_t size)
+point_run(const struct point *p, const struct sb_opt *o, struct app_out *out, uint64_t size)
 {
 	static struct sb_point point;
-	uint64_t n = crpc_max(o->lookups / o->repeat, 1), round, begin, sum;
-	uint32_t i, k;
+	uint64_t n = crpc_max(o->count / o->repeat, 1), begin, sum;
+	uint32_t i;
 
 	sb_point_begin(&point, o, size, p->segments);
 	for (i = 0; i < CRPC_DIM(methods); i++)
 		sb_point_add(&point, methods[i].name, NULL);
-	for (round = 0; round < o->repeat; round++)
-		for (k = 0; k < CRPC_DIM(methods) && crpc_load_relaxed(&sb_stop) == 0; k++) {
+	for (uint64_t round = 0; round < o->repeat; round++)
+		for (uint32_t k = 0; k < CRPC_DIM(methods) && app_stopped() == 0; k++) {
 			i = (uint32_t)(k + round) % CRPC_DIM(methods);
 			methods[i].run(p, crpc_min(n, POINTERS)); /* warm */
 			begin = crpc_clock_ticks();
@@ -219,27 +191,27 @@ point_run(const struct point *p, const struct sb_opt *o, struct sb_out *out, uin
 }
 
 int
-sb_lookup(const struct sb_opt *o, struct sb_out *out)
+sb_lookup(const struct sb_opt *o, struct app_out *out)
 {
 	struct point *p = calloc(POINTS, sizeof(*p));
-	uint64_t size = o->segment_size_mb << 20;
-	uint32_t count[POINTS], n = plan((uint32_t)o->segments, count), i;
+	uint64_t size = o->segment_size;
+	uint32_t count[POINTS], n = plan((uint32_t)o->segments, count);
 	int rc = 0;
 
 	if (p == NULL)
 		return app_fail("no memory for %u pointers", POINTS * POINTERS);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		p[i].segments = count[i];
 	rc = points_open(p, n, size);
-	for (i = 0; i < n && rc == 0 && crpc_load_relaxed(&sb_stop) == 0; i++) {
-		if (pointers_draw(&p[i], size) != 0) {
+	for (uint32_t i = 0; i < n && rc == 0 && app_stopped() == 0; i++) {
+		if (pointers_draw(&p[i], size, o->seed) != 0) {
 			app_fail("%u segments: the look-ups disagree", p[i].segments);
 			rc = APP_EXIT_RUN;
 		} else {
 			rc = point_run(&p[i], o, out, size);
 		}
 	}
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		crpc_xlate_free(p[i].x);
 	free(p);
 	return rc;

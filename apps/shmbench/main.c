@@ -4,7 +4,6 @@
  * within it.
  */
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
 
 #include "app_eal.h"
@@ -13,14 +12,6 @@
 #include "app_out.h"
 #include "crpc_shm.h"
 #include "shmbench.h"
-
-_Atomic int sb_stop;
-
-static void
-on_signal(int sig)
-{
-	crpc_store_relaxed(&sb_stop, sig);
-}
 
 /* Stay on the core where we are: a move in the middle of a slice is no property of memory. */
 static void
@@ -36,9 +27,7 @@ pin(cpu_set_t *set)
 static bool
 has_divider(int argc, char **argv)
 {
-	int i;
-
-	for (i = 1; i < argc; i++)
+	for (int i = 1; i < argc; i++)
 		if (strcmp(argv[i], "--") == 0)
 			return true;
 	return false;
@@ -47,32 +36,27 @@ has_divider(int argc, char **argv)
 static int
 run(const struct sb_opt *o, const char *lcores)
 {
-	static int (*const benches[SB_BENCHES])(const struct sb_opt *, struct sb_out *) = {
+	static int (*const benches[SB_BENCHES])(const struct sb_opt *, struct app_out *) = {
 		sb_allocation, sb_lookup, sb_transfer};
-	struct sigaction act = {.sa_handler = on_signal};
-	struct sb_out *out;
+	struct app_out out = {0};
 	int rc;
 
-	sigaction(SIGINT, &act, NULL);
-	sigaction(SIGTERM, &act, NULL);
+	app_stop_catch();
 	crpc_shm_sweep(NULL, "shmbench."); /* Of runs that were killed. */
 	sb_allocation_sweep();
 	crpc_clock_init();
-	out = sb_out_open(o, lcores);
-	if (out == NULL)
-		return APP_EXIT_USAGE;
-	app_out_machine("lcore", lcores);
-	rc = benches[o->bench](o, out);
-	sb_out_close(out);
-	if (crpc_load_relaxed(&sb_stop) != 0)
-		app_note("interrupted: results so far");
+	rc = app_out_open(&out, "shmbench", "lcore", lcores, o->json);
+	if (rc != 0)
+		return rc;
+	rc = benches[o->bench](o, &out);
+	app_out_close(&out, app_stopped() != 0);
 	return rc;
 }
 
 int
 main(int argc, char **argv)
 {
-	static struct sb_opt o;
+	struct sb_opt *o;
 	struct app_args args = {.argc = argc - 1, .argv = argv + 1};
 	bool eal = has_divider(argc, argv);
 	char lcores[32];
@@ -88,7 +72,7 @@ main(int argc, char **argv)
 	if (rc != 0)
 		return rc;
 	pin(&set);
-	o.eal = eal;
+	o->eal = eal;
 	if (eal) {
 		rc = app_eal_start(&args, &set);
 		if (rc != 0)
@@ -96,8 +80,7 @@ main(int argc, char **argv)
 		app_eal_lcores(1, &set);
 	}
 	app_lcore_text(&set, lcores, sizeof(lcores));
-	rc = run(&o, lcores);
-	if (eal)
-		app_eal_stop();
+	rc = run(o, lcores);
+	app_eal_stop();
 	return rc;
 }

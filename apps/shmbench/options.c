@@ -7,136 +7,105 @@
 #include "app_opt.h"
 #include "shmbench.h"
 
-#define COMMON 2
-
 const char *const sb_bench_names[SB_BENCHES + 1] = {"allocation", "lookup", "transfer", NULL};
 
-/* The options of one benchmark, those of all of them first. Returns how many. */
-static size_t
-table(struct sb_opt *o, enum sb_bench bench, struct app_opt *t)
-{
-	const struct app_opt common[COMMON] = {
-		{"repeat", APP_OPT_UINT, "N", "rounds; in each, all methods take turns", &o->repeat,
-			1, SB_REPEAT_MAX},
-		{"json", APP_OPT_STRING, "FILE", "append one object per result", &o->json},
-	};
-	const struct app_opt allocation[] = {
-		{"num-iterations", APP_OPT_UINT, "N", "allocations per method and size",
-			&o->iterations, 1, 10000000},
-		{"min-size-kb", APP_OPT_UINT, "KIB", "smallest block", &o->min_size_kb, 1, 1048576},
-		{"max-size-kb", APP_OPT_UINT, "KIB", "largest block; sizes double",
-			&o->max_size_kb, 1, 1048576},
-		{"measure-mmap-only", APP_OPT_FLAG, NULL, "of the system calls, time mmap alone",
-			&o->mmap_only},
-		{"cleanup", APP_OPT_FLAG, NULL, "time munmap, close and shm_unlink too",
-			&o->cleanup},
-	};
-	const struct app_opt lookup[] = {
-		{"num-segments", APP_OPT_UINT, "N", "segments of the largest point", &o->segments,
-			1, CRPC_XLATE_SEGS_MAX},
-		{"num-lookups", APP_OPT_UINT, "N", "look-ups per method and point", &o->lookups, 1,
-			1000000000},
-		{"segment-size-mb", APP_OPT_UINT, "MIB", "bytes of each segment",
-			&o->segment_size_mb, 1, 1024},
-	};
-	const struct app_opt transfer[] = {
-		{"transfer-size-kb", APP_OPT_UINT, "KIB", "smallest transfer",
-			&o->transfer_size_kb, 1, 1048576},
-		{"max-transfer-size-mb", APP_OPT_UINT, "MIB", "largest transfer; sizes go by 4",
-			&o->max_transfer_size_mb, 1, 4096},
-		{"num-transfers", APP_OPT_UINT, "N", "transfers per slice, which ends after 20 ms",
-			&o->transfers, 1, 1000000},
-		{"use-memcpy", APP_OPT_FLAG, NULL, "memcpy alone", &o->use_memcpy},
-		{"huge", APP_OPT_FLAG, NULL, "segment and private memory of reserved huge pages",
-			&o->huge},
-		{"verify-data", APP_OPT_FLAG, NULL, "compare after every slice, not timed",
-			&o->verify},
-	};
+static struct sb_opt opt;
 
-	memcpy(t, common, sizeof(common));
-	if (bench == SB_ALLOCATION) {
-		memcpy(t + COMMON, allocation, sizeof(allocation));
-		return COMMON + CRPC_DIM(allocation);
-	}
-	if (bench == SB_LOOKUP) {
-		memcpy(t + COMMON, lookup, sizeof(lookup));
-		return COMMON + CRPC_DIM(lookup);
-	}
-	memcpy(t + COMMON, transfer, sizeof(transfer));
-	return COMMON + CRPC_DIM(transfer);
-}
+#define COMMON         3 /* options, which come first */
+#define COMMON_OPTIONS APP_REPEAT(&opt.repeat, "methods, which take turns"), APP_JSON(&opt.json)
+
+static const struct app_opt allocation[] = {
+	COMMON_OPTIONS,
+	APP_OPT("count", "N", &opt.count, "allocations per method and size", 1, 1e7),
+	APP_SIZE(&opt.sizes, "a block", 1 << 10, 1 << 30),
+	APP_FLAG("measure-mmap-only", &opt.mmap_only, "of the system calls, time mmap alone"),
+	APP_FLAG("cleanup", &opt.cleanup, "time munmap, close and shm_unlink too"),
+};
+
+static const struct app_opt lookup[] = {
+	COMMON_OPTIONS,
+	APP_OPT("count", "N", &opt.count, "look-ups per method and point", 1, 1e9),
+	APP_SIZE(&opt.segment_size, "each segment", 1 << 20, 1 << 30),
+	APP_OPT("segments", "N", &opt.segments, "segments of the largest point", 1,
+		CRPC_XLATE_SEGS_MAX),
+	APP_SEED(&opt.seed),
+};
+
+static const struct app_opt transfer[] = {
+	COMMON_OPTIONS,
+	APP_OPT("count", "N", &opt.count, "transfers per slice, which ends after 20 ms", 1, 1e6),
+	APP_SIZE(&opt.sizes, "a transfer", 1 << 10, UINT64_C(1) << 32),
+	APP_FLAG("use-memcpy", &opt.use_memcpy, "memcpy alone"),
+	APP_FLAG("huge", &opt.huge, "segment and private memory of reserved huge pages"),
+	APP_VERIFY(&opt.verify, "every slice's bytes, not timed"),
+};
+
+static const struct {
+	const struct app_opt *opts;
+	size_t n;
+} tables[SB_BENCHES] = {
+	{allocation, CRPC_DIM(allocation)},
+	{lookup, CRPC_DIM(lookup)},
+	{transfer, CRPC_DIM(transfer)},
+};
 
 static void
-defaults(struct sb_opt *o)
+defaults(enum sb_bench bench)
 {
-	*o = (struct sb_opt){.repeat = 9,
-		.iterations = 1000,
-		.min_size_kb = 4,
-		.max_size_kb = 1024,
+	uint64_t most = bench == SB_ALLOCATION ? 1 << 20 : 16 << 20;
+
+	opt = (struct sb_opt){.bench = bench,
+		.repeat = APP_REPEAT_DEFAULT,
+		.count = bench == SB_LOOKUP ? 1000000 : 1000,
+		.seed = 1,
 		.segments = 100,
-		.lookups = 1000000,
-		.segment_size_mb = 1,
-		.transfer_size_kb = 4,
-		.max_transfer_size_mb = 16,
-		.transfers = 1000};
+		.segment_size = 1 << 20};
+	for (uint64_t size = 4 << 10; size <= most; size *= bench == SB_ALLOCATION ? 2 : 4)
+		opt.sizes.v[opt.sizes.n++] = size;
 }
 
-static int
-check(const struct sb_opt *o)
+uint64_t
+sb_size_max(const struct sb_opt *o)
 {
-	if (o->bench == SB_ALLOCATION && o->min_size_kb > o->max_size_kb)
-		return app_fail("--min-size-kb %lu is above --max-size-kb %lu; give 1 to %lu",
-			(unsigned long)o->min_size_kb, (unsigned long)o->max_size_kb,
-			(unsigned long)o->max_size_kb);
-	if (o->bench == SB_TRANSFER && o->transfer_size_kb > o->max_transfer_size_mb * 1024)
-		return app_fail(
-			"--transfer-size-kb %lu is above --max-transfer-size-mb %lu; give 1 "
-			"to %lu",
-			(unsigned long)o->transfer_size_kb, (unsigned long)o->max_transfer_size_mb,
-			(unsigned long)o->max_transfer_size_mb * 1024);
-	return o->json == NULL ? 0 : app_json_check("json", o->json);
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < o->sizes.n; i++)
+		most = crpc_max(most, o->sizes.v[i]);
+	return most;
 }
 
 int
-sb_options_parse(struct sb_opt *o, int argc, char **argv)
+sb_options_parse(struct sb_opt **o, int argc, char **argv)
 {
-	struct app_opt t[16];
 	unsigned int i;
-	size_t n;
 	int rc;
 
-	defaults(o);
 	for (i = 0; argc > 0 && i < SB_BENCHES; i++)
 		if (strcmp(argv[0], sb_bench_names[i]) == 0)
 			break;
 	if (argc == 0 || i == SB_BENCHES)
-		return app_fail("'%s' is no benchmark; say allocation, lookup or transfer first",
+		return app_fail("'%s' is no benchmark; give allocation, lookup or transfer first",
 			argc == 0 ? "" : argv[0]);
-	o->bench = (enum sb_bench)i;
-	n = table(o, o->bench, t);
-	rc = app_opt_parse(t, n, argc - 1, argv + 1);
-	return rc != 0 ? rc : check(o);
+	defaults((enum sb_bench)i);
+	*o = &opt;
+	rc = app_opt_parse(tables[i].opts, tables[i].n, argc - 1, argv + 1);
+	return rc != 0 ? rc : app_json_check("json", opt.json);
 }
 
 void
 sb_options_help(int argc, char *const *argv)
 {
-	struct app_opt t[16];
-	struct sb_opt o;
-	unsigned int i;
-	size_t n;
-
-	defaults(&o);
 	printf("usage: shmbench [EAL arguments --] BENCHMARK [options]\n\n"
-	       "allocation  a block of shared memory: the system calls, beside the arena\n"
+	       "allocation  a block of shared memory: the system calls, and the arena\n"
 	       "lookup      a pointer's segment among many: linear, tree, arithmetic\n"
-	       "transfer    copies inside a segment, beside the same in private memory\n\n"
+	       "transfer    copies inside a segment, and the same in private memory\n\n"
 	       "With EAL arguments, DPDK's allocator is measured too; nothing else needs it.\n\n"
 	       "of all benchmarks:\n");
-	app_opt_help(t, table(&o, SB_ALLOCATION, t) == 0 ? 0 : COMMON, stdout);
-	for (i = 0; i < SB_BENCHES; i++) {
+	defaults(SB_ALLOCATION);
+	app_opt_help(allocation, COMMON, stdout);
+	for (unsigned int i = 0; i < SB_BENCHES; i++) {
 		printf("\nof %s:\n", sb_bench_names[i]);
-		n = table(&o, (enum sb_bench)i, t);
-		app_opt_help(t + COMMON, n - COMMON, stdout);
+		defaults((enum sb_bench)i);
+		app_opt_help(tables[i].opts + COMMON, tables[i].n - COMMON, stdout);
 	}
 }

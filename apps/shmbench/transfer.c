@@ -52,7 +52,7 @@ check_memory(uint64_t size)
 		fclose(f);
 	if (2 * PLACES * size <= kib * 1024)
 		return 0;
-	return app_fail("--max-transfer-size-mb %lu needs %lu MiB of memory, %llu are available; "
+	return app_fail("--size of %lu MiB needs %lu MiB of memory, %llu are available; "
 			"give a smaller one",
 		(unsigned long)(size >> 20), (unsigned long)(2 * PLACES * size >> 20), kib / 1024);
 }
@@ -70,7 +70,7 @@ private_open(struct place *p, uint64_t size, int advice, uint64_t huge)
 	if (p->mapped == MAP_FAILED) {
 		p->mapped = NULL;
 		return app_fail("cannot map %lu bytes of private memory: %s; give a smaller "
-				"--max-transfer-size-mb",
+				"--size",
 			(unsigned long)p->len, strerror(errno));
 	}
 	/* A kernel without huge pages refuses, and gives small ones. */
@@ -96,7 +96,7 @@ segment_open(struct transfer *t, uint64_t size, bool huge)
 	conf.name = name;
 	t->seg = crpc_shm_create(&conf);
 	if (t->seg == NULL)
-		return app_fail("%s; give a smaller --max-transfer-size-mb%s", crpc_log_last(),
+		return app_fail("%s; give a smaller --size%s", crpc_log_last(),
 			huge ? ", or leave --huge out" : "");
 	t->place[0].from = crpc_shm_ptr(t->seg, HEAD, 2 * size);
 	t->place[0].to = t->place[0].from + size;
@@ -107,10 +107,8 @@ segment_open(struct transfer *t, uint64_t size, bool huge)
 static void
 transfer_close(struct transfer *t)
 {
-	int i;
-
 	crpc_shm_free(t->seg);
-	for (i = 1; i < PLACES; i++)
+	for (int i = 1; i < PLACES; i++)
 		if (t->place[i].mapped != NULL)
 			munmap(t->place[i].mapped, t->place[i].len);
 }
@@ -170,9 +168,9 @@ static void
 round_run(struct transfer *t, const struct sb_opt *o, uint32_t round)
 {
 	struct sb_point *point = &t->point;
-	uint32_t i, k;
+	uint32_t i;
 
-	for (k = 0; k < point->nseries && crpc_load_relaxed(&sb_stop) == 0; k++) {
+	for (uint32_t k = 0; k < point->nseries && app_stopped() == 0; k++) {
 		/* Each round begins with another, so that none always follows the same. */
 		i = (k + round) % point->nseries;
 		const struct sb_copy *c = &sb_copies[i / PLACES];
@@ -180,48 +178,41 @@ round_run(struct transfer *t, const struct sb_opt *o, uint32_t round)
 
 		if (o->verify)
 			prepare(t, p, point->size);
-		slice(c, p, point->size, o->transfers, WARM_NS);
-		sb_series_put(&point->series[i],
-			slice(c, p, point->size, o->transfers, SLICE_NS));
+		slice(c, p, point->size, o->count, WARM_NS);
+		sb_series_put(&point->series[i], slice(c, p, point->size, o->count, SLICE_NS));
 		if (o->verify)
 			compare(t, p, point->size);
 	}
 }
 
 static int
-size_run(struct transfer *t, const struct sb_opt *o, struct sb_out *out, uint64_t size)
+size_run(struct transfer *t, const struct sb_opt *o, struct app_out *out, uint64_t size)
 {
 	struct sb_point *point = &t->point;
-	const struct sb_copy *c;
 	struct sb_series *s;
-	uint32_t i, round;
 
 	sb_point_begin(point, o, size, 1);
 	point->page_size = crpc_shm_header(t->seg)->page_size;
-	for (c = sb_copies; c->name != NULL && (c == sb_copies || !o->use_memcpy); c++)
-		for (i = 0; i < PLACES; i++)
-			sb_point_add(point, c->name, t->place[i].name);
-	for (round = 0; round < o->repeat && crpc_load_relaxed(&sb_stop) == 0; round++)
+	for (const struct sb_copy *c = sb_copies;
+		c->name != NULL && (c == sb_copies || !o->use_memcpy); c++)
+		for (uint32_t i = 0; i < PLACES; i++) {
+			s = sb_point_add(point, c->name, t->place[i].name);
+			s->other = i == 0 ? s + 1 : NULL; /* The private one. */
+			s->ratio = "ratio_private";
+		}
+	for (uint32_t round = 0; round < o->repeat && app_stopped() == 0; round++)
 		round_run(t, o, round);
-	for (i = 0; i < point->nseries; i += PLACES) {
-		s = &point->series[i];
-		s->ratio_key = "ratio_private";
-		s->ratio = sb_series_ratio(s, s + 1);
-	}
 	return sb_point_end(point, out);
 }
 
 int
-sb_transfer(const struct sb_opt *o, struct sb_out *out)
+sb_transfer(const struct sb_opt *o, struct app_out *out)
 {
 	static struct transfer t;
-	uint64_t size = o->transfer_size_kb << 10, most = o->max_transfer_size_mb << 20;
-	int rc = transfer_open(&t, o, most);
+	int rc = transfer_open(&t, o, sb_size_max(o));
 
-	while (rc == 0 && size <= most && crpc_load_relaxed(&sb_stop) == 0) {
-		rc = size_run(&t, o, out, size);
-		size = size < most && size * 4 > most ? most : size * 4;
-	}
+	for (uint32_t i = 0; rc == 0 && i < o->sizes.n && app_stopped() == 0; i++)
+		rc = size_run(&t, o, out, o->sizes.v[i]);
 	if (rc == 0 && o->verify)
 		printf("verified: %lu wrong\n", (unsigned long)t.wrong);
 	if (rc == 0 && t.wrong != 0) {

@@ -11,7 +11,8 @@
 
 #include <zmq.h>
 
-#include "xb_zmq.h"
+#include "app_zmq.h"
+#include "xb.h"
 
 #define WAIT_MS 1
 
@@ -19,43 +20,56 @@ struct zmq_side {
 	void *context, *push, *pull;
 	zmq_msg_t last; /* The message that came last. */
 	bool have;
-	uint64_t to_send, to_recv, sent, received;
+	uint64_t moved; /* Messages, both ways, when it was looked at last. */
 	_Atomic uint64_t gone; /* Sent messages whose buffer is ours again. */
 };
 
+int
+xb_zmq_bind(struct app_lane *l, int side, void *sock, const void *other)
+{
+	struct app_addr *addr = &l->addr[side];
+
+	addr->len = XB_ADDR_MAX;
+	if (sock != NULL && other != NULL &&
+		app_zmq_bind(sock, NULL, !l->party->one_host, (char *)addr->bytes,
+			XB_ADDR_MAX) == 0)
+		return 0;
+	return app_lane_fail(l, -EIO, "ZeroMQ: %s", app_zmq_why());
+}
+
+int
+xb_zmq_meet(struct app_lane *l, int side, void *sock)
+{
+	int rc = app_zmq_connect(sock, (const char *)l->addr[!side].bytes);
+
+	if (rc == -EIO)
+		return app_lane_fail(l, rc, "ZeroMQ: %s", app_zmq_why());
+	return rc == 0 ? 0
+		       : app_lane_fail(l, rc,
+				 "ZeroMQ: the other host answers at none of its "
+				 "addresses; its firewall must let tcp pass");
+}
+
 /* The I/O thread starts with the first socket, on this side's core. */
 static int
-zmq_lane_open(struct xb_lane *l, int side)
+zmq_lane_open(struct app_lane *l, int side)
 {
-	struct zmq_side *s = calloc(1, sizeof(*s));
+	struct zmq_side *s = app_lane_state(l, side, sizeof(*s));
 
-	l->state[side] = s;
 	if (s == NULL)
-		return xb_lane_fail(l, -ENOMEM, "no memory");
+		return -ENOMEM;
 	s->context = zmq_ctx_new();
-	s->pull = s->context == NULL ? NULL : xb_zmq_socket(s->context, ZMQ_PULL);
-	s->push = s->pull == NULL ? NULL : xb_zmq_socket(s->context, ZMQ_PUSH);
-	if (s->push == NULL)
-		return xb_lane_fail(l, -EIO, "ZeroMQ: %s", zmq_strerror(zmq_errno()));
-	return xb_zmq_bind(l, side, s->pull);
+	s->pull = app_zmq_socket(s->context, ZMQ_PULL, -1);
+	s->push = app_zmq_socket(s->context, ZMQ_PUSH, -1);
+	return xb_zmq_bind(l, side, s->pull, s->push);
 }
 
 static int
-zmq_lane_meet(struct xb_lane *l, int side)
+zmq_lane_meet(struct app_lane *l, int side)
 {
 	struct zmq_side *s = l->state[side];
 
-	return xb_zmq_connect(l, side, s->push);
-}
-
-static int
-zmq_lane_start(struct xb_lane *l, int side)
-{
-	struct zmq_side *s = l->state[side];
-
-	s->to_send = xb_sends(l, side);
-	s->to_recv = xb_recvs(l, side);
-	return 0;
+	return xb_zmq_meet(l, side, s->push);
 }
 
 /* By the I/O thread. */
@@ -68,109 +82,87 @@ message_gone(void *data, void *arg)
 }
 
 static int
-zmq_send_one(struct xb_lane *l, int side)
+zmq_send_one(struct app_lane *l, struct zmq_side *s, uint8_t *p)
 {
-	struct zmq_side *s = l->state[side];
 	zmq_msg_t msg;
 
-	if (zmq_msg_init_data(&msg, xb_place(l, l->mem[side].send, s->sent), l->point.size,
-		    message_gone, s) != 0 ||
+	if (zmq_msg_init_data(&msg, p, l->c->size, message_gone, s) != 0 ||
 		zmq_msg_send(&msg, s->push, 0) < 0)
-		return xb_lane_fail(l, -EIO, "ZeroMQ: %s", zmq_strerror(zmq_errno()));
-	s->sent++;
-	s->to_send--;
+		return app_lane_fail(l, -EIO, "ZeroMQ: %s", app_zmq_why());
 	return 0;
 }
 
+/* A message is received when it is there, not posted before. */
 static int
-zmq_recv_one(struct xb_lane *l, int side)
+zmq_recv_one(struct app_lane *l, struct zmq_side *s, uint8_t *p)
 {
-	struct zmq_side *s = l->state[side];
-
 	if (s->have)
 		zmq_msg_close(&s->last);
 	zmq_msg_init(&s->last);
 	s->have = true;
 	if (zmq_msg_recv(&s->last, s->pull, ZMQ_DONTWAIT) < 0)
 		return zmq_errno() == EAGAIN ? -EAGAIN
-					     : xb_lane_fail(l, -EIO, "ZeroMQ: %s",
-						       zmq_strerror(zmq_errno()));
-	if (zmq_msg_size(&s->last) != l->point.size)
-		return xb_lane_fail(l, -EMSGSIZE, "ZeroMQ: a message of %zu bytes came",
+					     : app_lane_fail(l, -EIO, "ZeroMQ: %s", app_zmq_why());
+	if (zmq_msg_size(&s->last) != l->c->size)
+		return app_lane_fail(l, -EMSGSIZE, "ZeroMQ: a message of %zu bytes came",
 			zmq_msg_size(&s->last));
-	if (l->prove)
-		memcpy(xb_place(l, l->mem[side].recv, s->received), zmq_msg_data(&s->last),
-			l->point.size);
-	s->received++;
-	s->to_recv--;
+	if (l->c->prove)
+		memcpy(p, zmq_msg_data(&s->last), l->c->size);
 	return 0;
+}
+
+crpc_inline int
+zmq_post(struct app_lane *l, int side, bool recv, uint64_t tag, uint8_t *p)
+{
+	return (recv ? zmq_recv_one : zmq_send_one)(l, l->state[side], p);
 }
 
 /* Let the I/O threads have the core. */
 static void
-give_way(struct xb_lane *l, struct zmq_side *s)
+give_way(struct app_lane *l, struct zmq_side *s, bool receives)
 {
 	zmq_pollitem_t item = {.socket = s->pull, .events = ZMQ_POLLIN};
 
-	if (xb_team_two(l->team) && s->to_recv != 0)
+	if (app_party_two(l->party) && receives)
 		zmq_poll(&item, 1, WAIT_MS);
 	else
 		sched_yield();
 }
 
-static int
-zmq_lane_turn(struct xb_lane *l, int side)
+crpc_inline int
+zmq_progress(struct app_lane *l, struct xb_flow *f, int side)
 {
 	struct zmq_side *s = l->state[side];
-	bool idle = true;
-	int rc = 0;
+	uint64_t moved = f->sent + f->received;
 
+	f->recvs = 0;
 	/* A73 pairs with R73: the buffer was read to its end. */
-	while (rc == 0 && s->to_send != 0 &&
-		s->sent - crpc_load_acquire(&s->gone) < l->point.depth) {
-		rc = zmq_send_one(l, side);
-		idle = false;
-	}
-	if (rc == 0 && s->to_recv != 0) {
-		rc = zmq_recv_one(l, side);
-		idle &= rc == -EAGAIN;
-	}
-	if (rc != 0 && rc != -EAGAIN)
-		return rc;
-	if (s->to_send + s->to_recv == 0 && s->sent == crpc_load_acquire(&s->gone))
-		return 1;
-	if (idle)
-		give_way(l, s);
+	f->sends = (uint32_t)(f->sent - crpc_load_acquire(&s->gone));
+	if (moved == s->moved && f->to_send + f->to_recv + f->sends != 0)
+		give_way(l, s, f->to_recv != 0);
+	s->moved = moved;
 	return 0;
 }
 
+static int
+zmq_turn(struct app_lane *l, int side)
+{
+	return xb_turn(l, side, zmq_post, zmq_progress);
+}
+
 static void
-zmq_lane_close(struct xb_lane *l, int side)
+zmq_lane_close(struct app_lane *l, int side)
 {
 	struct zmq_side *s = l->state[side];
 
-	if (s == NULL)
-		return;
 	if (s->have)
 		zmq_msg_close(&s->last);
-	if (s->push != NULL)
-		zmq_close(s->push);
-	if (s->pull != NULL)
-		zmq_close(s->pull);
-	if (s->context != NULL)
-		zmq_ctx_term(s->context);
+	app_zmq_end(s->context, s->push, s->pull);
 	free(s);
 }
 
-const struct xb_lane_ops xb_lane_zmq = {
-	.package = "libzmq3-dev",
-	.built = true,
-	.files = 16,
-	.mib = 64,
-	.sleeps = true,
-	.open = zmq_lane_open,
-	.meet = zmq_lane_meet,
-	.start = zmq_lane_start,
-	.turn = zmq_lane_turn,
-	.close = zmq_lane_close,
+const struct xb_way xb_way_zmq = {
+	.base = APP_WAY("zmq_tcp", zmq_lane_open, zmq_lane_meet, zmq_lane_close, .sleeps = true,
+		.files = APP_ZMQ_FILES, .mib = APP_ZMQ_MIB),
+	.turn = zmq_turn,
 };

@@ -2,16 +2,14 @@
 /*
  * What has to be reached, measured in one group: each line is a figure with a bound and a verdict.
  */
-#include <errno.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "xb.h"
 
-#define MIB (1u << 20)
-#define TARGET_SIZE (UINT64_C(64) * MIB)
-#define SMALL_CHUNK 4096u
+#define MIB          (1u << 20)
+#define TARGET_SIZE  (UINT64_C(64) * MIB)
+#define SMALL_CHUNK  4096u
 #define SMALL_WINDOW 64u
 /* From this share on of what both cores can copy, it is the copies that bound a transfer. */
 #define BOUNDED 0.85
@@ -31,16 +29,8 @@ enum {
 	LANES
 };
 
-/* The result of a line, and the text of its cause. */
-struct line {
-	struct app_target t;
-	char why[128];
-};
-
 static const struct {
-	enum xb_transport transport;
-	enum xb_path path;
-	uint32_t chunk, window;
+	uint32_t transport, path, chunk, window;
 } lanes[LANES] = {
 	[RENDEZVOUS] = {XB_BULK, XB_WRITE, 512 << 10, 16},
 	[EAGER] = {XB_BULK, XB_EAGER, 512 << 10, 16},
@@ -54,21 +44,37 @@ static const struct {
 	[ZMQ] = {XB_ZMQ, XB_EAGER, 0, 0},
 };
 
-/*
- * The lane of this number; NULL if it has no figures. Lanes that are not built are not in the
- * group.
- */
-static const struct xb_lane *
-lane(const struct xb_group *g, const int *index, int which)
-{
-	return index[which] >= 0 && g->lane[index[which]].rate.n != 0 ? &g->lane[index[which]]
-								      : NULL;
-}
+/* What is made of lanes a and b. */
+enum of { OF_RATIO, OF_MEMORY, OF_CHUNK };
+
+static const struct app_target lines[] = {
+	{"64 MiB, rendezvous / memcpy", OF_RATIO, 0.6, false, COPY, RENDEZVOUS},
+	{"64 MiB, eager with cpu unpack / memcpy", OF_RATIO, 0.35, false, COPY, EAGER},
+	{"64 MiB, rendezvous / UCX, rendezvous", OF_RATIO, 1.2, false, UCX, RENDEZVOUS},
+	{"64 MiB, rendezvous / ZeroMQ tcp", OF_RATIO, 5, false, ZMQ, RENDEZVOUS},
+	{"window of 16 / window of 1, rendezvous", OF_RATIO, 2, false, RENDEZVOUS_1, RENDEZVOUS},
+	{"window of 16 / window of 1, eager", OF_RATIO, 2, false, EAGER_1, EAGER},
+	{"memory beyond the user's buffers", OF_MEMORY, 0, true, EAGER, EAGER, .counted = true,
+		.unit = "MiB"},
+	{"time per chunk outside copying, rendezvous", OF_CHUNK, 2, true, RENDEZVOUS_SMALL,
+		RENDEZVOUS, .unit = "us"},
+	{"time per chunk outside copying, eager", OF_CHUNK, 2, true, EAGER_SMALL, EAGER,
+		.unit = "us"},
+};
+
+/* By lane. NULL: it is not built, or has no figures. */
+struct measured {
+	const struct app_group *g;
+	const struct app_lane *lane[LANES];
+};
 
 static double
-ratio(const struct xb_group *g, const struct xb_lane *a, const struct xb_lane *b)
+ratio(const struct measured *m, int a, int b)
 {
-	double r = a != NULL && b != NULL ? xb_ratio(g, &a->rate, &b->rate) : 0;
+	double r = m->lane[a] == NULL || m->lane[b] == NULL
+		? 0
+		: app_series_ratio(&m->lane[a]->series[XB_RATE], &m->lane[b]->series[XB_RATE],
+			  m->g->trial.state);
 
 	return r > 0 ? r : -1;
 }
@@ -78,120 +84,85 @@ ratio(const struct xb_group *g, const struct xb_lane *a, const struct xb_lane *b
  * in this run; a transfer that comes close to its share of that is bounded by it.
  */
 static void
-line_bounded(struct line *line, const struct xb_group *g, const int *index, int which)
+line_ratio(const struct measured *m, struct app_target *t, char *why, size_t len)
 {
-	double copies = lanes[which].path == XB_EAGER ? 2 : 1;
-	double share = ratio(g, lane(g, index, which), lane(g, index, COPY_TWO)) * copies;
-	size_t used = strlen(line->why);
+	double copies = lanes[t->mine].path == XB_EAGER ? 2 : 1;
+	double share = ratio(m, (int)t->mine, COPY_TWO) * copies;
+	const char *peer = t->other == UCX && m->lane[UCX] != NULL ? m->lane[UCX]->name : "";
 
+	t->value = ratio(m, (int)t->mine, (int)t->other);
+	t->bounded = share >= BOUNDED;
 	if (share < 0)
-		return;
-	line->t.bounded = share >= BOUNDED;
-	snprintf(line->why + used, sizeof(line->why) - used,
-		"%s%.0f %% of what both cores copy at once%s", used != 0 ? "; " : "", 100 * share,
-		copies > 1 ? " / 2 copies" : "");
-}
-
-static void
-line_ratio(struct line *line, const struct xb_group *g, const int *index, const char *what, int a,
-	int b, double bound)
-{
-	const struct xb_lane *peer = lane(g, index, b);
-
-	*line = (struct line){.t = {.what = what, .bound = bound}};
-	line->t.value = ratio(g, lane(g, index, a), peer);
-	if (peer != NULL && b == UCX)
-		snprintf(line->why, sizeof(line->why), "%s", peer->name);
-	line_bounded(line, g, index, a);
+		snprintf(why, len, "%s", peer);
+	else
+		snprintf(why, len, "%s%s%.0f %% of what both cores copy at once%s", peer,
+			peer[0] != '\0' ? "; " : "", 100 * share, copies > 1 ? " / 2 copies" : "");
 }
 
 /* Elapsed time per chunk more, in us, when the same bytes go in small chunks. */
-static void
-line_chunk(struct line *line, const struct xb_group *g, const int *index, const char *what,
-	int large, int small)
+static double
+chunk_us(const struct measured *m, const struct app_lane *a, const struct app_lane *b, char *why,
+	size_t len)
 {
-	const struct xb_lane *a = lane(g, index, large), *b = lane(g, index, small);
-	double chunks, us;
-	struct app_figure f[2];
+	double fast = app_series_median(&a->series[XB_RATE], m->g->trial.state);
+	double slow = app_series_median(&b->series[XB_RATE], m->g->trial.state);
+	double chunks = (double)TARGET_SIZE * (1.0 / SMALL_CHUNK - 1.0 / a->c->chunk);
 
-	*line = (struct line){
-		.t = {.what = what, .value = -1, .bound = 2, .at_most = true, .unit = "us"}};
-	if (a == NULL || b == NULL)
-		return;
-	xb_figure(g, &a->rate, &f[0]);
-	xb_figure(g, &b->rate, &f[1]);
-	if (!(f[0].median > 0) || !(f[1].median > 0))
-		return;
-	chunks = (double)TARGET_SIZE * (1.0 / SMALL_CHUNK - 1.0 / a->point.chunk);
-	us = (double)TARGET_SIZE * (1 / f[1].median - 1 / f[0].median) / 1e3 / chunks;
-	line->t.value = fmax(us, 0);
-	snprintf(line->why, sizeof(line->why), "4 KiB chunks beside 512 KiB; all of one: %.2f us",
-		SMALL_CHUNK / f[1].median / 1e3);
+	if (!(fast > 0) || !(slow > 0))
+		return -1;
+	snprintf(why, len, "4 KiB chunks beside 512 KiB; all of one: %.2f us",
+		SMALL_CHUNK / slow / 1e3);
+	return fmax((double)TARGET_SIZE * (1 / slow - 1 / fast) / 1e3 / chunks, 0);
 }
 
 static void
-line_memory(struct line *line, const struct xb_group *g, const int *index)
+line_fill(const void *arg, struct app_target *t)
 {
-	const struct xb_lane *l = lane(g, index, EAGER);
+	const struct measured *m = arg;
+	const struct app_lane *l = m->lane[t->mine];
+	static char why[128];
 
-	*line = (struct line){.t = {.what = "memory beyond the user's buffers",
-		.value = -1, .at_most = true, .counted = true, .unit = "MiB"}};
-	if (l == NULL)
-		return;
-	line->t.bound = (double)l->point.window * l->point.chunk / MIB + 1;
-	line->t.value = (double)l->memory / MIB;
-}
-
-static int
-tell_all(const struct xb_group *g, const int *index)
-{
-	struct line line[9];
-	uint32_t i;
-	int rc = 0;
-
-	line_ratio(&line[0], g, index, "64 MiB, rendezvous / memcpy", RENDEZVOUS, COPY, 0.6);
-	line_ratio(&line[1], g, index, "64 MiB, eager with cpu unpack / memcpy", EAGER, COPY, 0.35);
-	line_ratio(
-		&line[2], g, index, "64 MiB, rendezvous / UCX, rendezvous", RENDEZVOUS, UCX, 1.2);
-	line_ratio(&line[3], g, index, "64 MiB, rendezvous / ZeroMQ tcp", RENDEZVOUS, ZMQ, 5);
-	line_ratio(&line[4], g, index, "window of 16 / window of 1, rendezvous", RENDEZVOUS,
-		RENDEZVOUS_1, 2);
-	line_ratio(&line[5], g, index, "window of 16 / window of 1, eager", EAGER, EAGER_1, 2);
-	line_memory(&line[6], g, index);
-	line_chunk(&line[7], g, index, "time per chunk outside copying, rendezvous", RENDEZVOUS,
-		RENDEZVOUS_SMALL);
-	line_chunk(&line[8], g, index, "time per chunk outside copying, eager", EAGER, EAGER_SMALL);
-	printf("\ntargets\n");
-	for (i = 0; i < CRPC_DIM(line) && rc == 0; i++) {
-		line[i].t.why = line[i].why;
-		rc = xb_out_target(g, &line[i].t);
+	why[0] = '\0';
+	t->why = why;
+	t->value = -1;
+	if (t->of == OF_RATIO) {
+		line_ratio(m, t, why, sizeof(why));
+	} else if (t->of == OF_CHUNK && l != NULL && m->lane[t->other] != NULL) {
+		t->value = chunk_us(m, l, m->lane[t->other], why, sizeof(why));
+	} else if (t->of == OF_MEMORY && l != NULL) {
+		t->bound = (double)l->c->window * l->c->chunk / MIB + 1;
+		t->value = (double)((const struct xb_lane *)l)->memory / MIB;
 	}
-	fflush(stdout);
-	return rc;
 }
 
 int
 xb_targets(struct xb_run *run)
 {
-	struct xb_group *g = calloc(1, sizeof(*g));
-	struct xb_point p;
-	int index[LANES], i, rc;
+	struct app_group g = xb_group(run);
+	struct measured m = {.g = &g};
+	struct xb_lane *added[LANES];
+	struct app_case p;
+	int rc;
 
-	if (g == NULL)
-		return -ENOMEM;
-	g->run = run;
-	for (i = 0; i < LANES; i++) {
-		p = (struct xb_point){.transport = lanes[i].transport, .path = lanes[i].path,
-			.engine = XB_CPU, .size = TARGET_SIZE, .chunk = lanes[i].chunk,
-			.window = lanes[i].window, .rails = 1, .depth = 1};
-		index[i] = xb_group_add(g, &p) ? (int)g->n - 1 : -1;
+	for (int i = 0; i < LANES; i++) {
+		p = (struct app_case){.transport = lanes[i].transport,
+			.path = lanes[i].path,
+			.engine = XB_CPU,
+			.size = TARGET_SIZE,
+			.chunk = lanes[i].chunk,
+			.window = lanes[i].window,
+			.rails = 1,
+			.depth = 1};
+		added[i] = xb_group_add(run, &g, &p);
 	}
-	rc = xb_group_measure(g);
+	rc = app_group_run(&g);
+	for (int i = 0; i < LANES; i++)
+		if (added[i] != NULL && added[i]->base.series[XB_RATE].n != 0)
+			m.lane[i] = &added[i]->base;
+	printf("\ntargets\n");
 	if (rc == 0)
-		rc = xb_out_group(g);
-	if (rc == 0)
-		rc = tell_all(g, index);
-	xb_group_fini(g);
-	free(g);
+		rc = app_out_targets(&run->out, &g.trial, lines, CRPC_DIM(lines), line_fill, &m);
+	fflush(stdout);
+	app_group_fini(&g);
 	return rc;
 }

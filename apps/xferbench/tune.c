@@ -7,7 +7,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "xb.h"
@@ -33,35 +32,31 @@ static const struct scale scales[] = {
 };
 
 static double
-rate(const struct xb_group *g, int i)
+rate(const struct app_group *g, int i)
 {
-	struct app_figure f;
-
-	if (i < 0 || i >= (int)g->n || g->lane[i].rate.n == 0)
+	if (i < 0 || i >= (int)g->n)
 		return 0;
-	xb_figure(g, &g->lane[i].rate, &f);
-	return f.median;
+	return app_series_median(&g->lane[i]->series[XB_RATE], g->trial.state);
 }
 
 /* The lane that needs least of those next to the best one; -1 without figures. */
 static int
-pick(const struct xb_group *g)
+pick(const struct app_group *g)
 {
 	double best = 0;
-	int i;
 
-	for (i = 0; i < (int)g->n; i++)
+	for (int i = 0; i < (int)g->n; i++)
 		best = fmax(best, rate(g, i));
-	for (i = 0; i < (int)g->n && best > 0; i++)
+	for (int i = 0; i < (int)g->n && best > 0; i++)
 		if (rate(g, i) >= NEXT_TO * best)
 			return i;
 	return -1;
 }
 
 static uint32_t
-value_of(const struct scale *s, const struct xb_group *g, int i)
+value_of(const struct scale *s, const struct app_group *g, int i)
 {
-	const struct xb_point *p = &g->lane[i].point;
+	const struct app_case *p = g->lane[i]->c;
 
 	return s->chunk ? p->chunk >> 10 : p->window;
 }
@@ -69,7 +64,7 @@ value_of(const struct scale *s, const struct xb_group *g, int i)
 /* One neighbour: what it gave, and what stopped it. */
 static size_t
 why_neighbour(
-	const struct scale *s, const struct xb_group *g, int best, int i, char *buf, size_t len)
+	const struct scale *s, const struct app_group *g, int best, int i, char *buf, size_t len)
 {
 	double r = rate(g, i), mine = rate(g, best);
 	char text[96];
@@ -79,74 +74,62 @@ why_neighbour(
 		return 0;
 	n = snprintf(buf, len, "; %" PRIu32 "%s: %+.0f %%%s%s", value_of(s, g, i),
 		s->chunk ? " KiB" : "", 100 * (r / mine - 1), i < best ? ", bound by " : "",
-		i < best ? xb_bound(&g->lane[i], text, sizeof(text)) : " for more memory");
+		i < best ? xb_bound(g->lane[i], text, sizeof(text)) : " for more memory");
 	return n > 0 ? crpc_min((size_t)n, len - 1) : 0;
 }
 
 /* What a chunk costs beside its bytes: from the best one and the smallest. */
 static void
-why_chunk(const struct xb_group *g, int best, char *buf, size_t len)
+why_chunk(const struct app_group *g, int best, char *buf, size_t len)
 {
-	double small = rate(g, 0), mine = rate(g, best), size = (double)g->lane[0].point.size, us;
+	double small = rate(g, 0), mine = rate(g, best), size = (double)g->lane[0]->c->size, us;
 
 	if (best == 0 || !(small > 0))
 		return;
 	us = size * (1 / small - 1 / mine) / 1e3 /
-		(size / g->lane[0].point.chunk - size / g->lane[best].point.chunk);
+		(size / g->lane[0]->c->chunk - size / g->lane[best]->c->chunk);
 	if (us > 0)
 		snprintf(buf, len, "; a chunk costs %.2f us beside its bytes", us);
 }
 
 static int
-print_best(const struct scale *s, const struct xb_group *g, int best)
+print_best(const struct scale *s, const struct app_group *g, int best)
 {
-	char why[512] = "", bound[96];
+	char why[512] = "";
 	size_t used;
 
 	used = why_neighbour(s, g, best, best - 1, why, sizeof(why));
 	used += why_neighbour(s, g, best, best + 1, why + used, sizeof(why) - used);
 	if (s->chunk)
 		why_chunk(g, best, why + used, sizeof(why) - used);
-	printf("tuned: %s, %s %" PRIu32 "%s: %.2f GB/s, bound by %s%s%s\n",
-		xb_path_names[g->lane[best].point.path], s->name, value_of(s, g, best),
-		s->chunk ? " KiB" : "", rate(g, best),
-		xb_bound(&g->lane[best], bound, sizeof(bound)), why,
-		g->trial.noisy ? " (noisy: measure again)" : "");
-	return xb_out_tuned(g, s->name, &g->lane[best], why[0] != '\0' ? why + 2 : "");
+	return xb_out_tuned(g, s->name, g->lane[best], why[0] != '\0' ? why + 2 : "");
 }
 
 /* Vary one thing of a case: set it to what is best. */
 static int
-tune_one(struct xb_run *run, const struct scale *s, struct xb_point *p)
+tune_one(struct xb_run *run, const struct scale *s, struct app_case *p)
 {
-	struct xb_group *g = calloc(1, sizeof(*g));
-	struct xb_point q = *p;
-	uint32_t i;
+	struct app_group g = xb_group(run);
+	struct app_case q = *p;
 	int best, rc;
 
-	if (g == NULL)
-		return -ENOMEM;
-	g->run = run;
-	for (i = 0; i < s->n; i++) {
+	for (uint32_t i = 0; i < s->n; i++) {
 		*(s->chunk ? &q.chunk : &q.window) = s->value[i];
 		/* A chunk larger than the message is the message. */
 		if (!s->chunk || i == 0 || s->value[i] <= p->size)
-			xb_group_add(g, &q);
+			xb_group_add(run, &g, &q);
 	}
-	rc = xb_group_measure(g);
-	best = pick(g);
-	if (rc == 0)
-		rc = xb_out_group(g);
-	if (rc == 0 && best >= 0 && !xb_interrupted()) {
+	rc = app_group_run(&g);
+	best = pick(&g);
+	if (rc == 0 && best >= 0 && !app_party_stopped(run->party)) {
 		*(s->chunk ? &p->chunk : &p->window) =
-			s->chunk ? g->lane[best].point.chunk : g->lane[best].point.window;
-		rc = print_best(s, g, best);
+			s->chunk ? g.lane[best]->c->chunk : g.lane[best]->c->window;
+		rc = print_best(s, &g, best);
 	} else if (best < 0) {
 		rc = rc != 0 ? rc : -ENODATA;
 	}
 	fflush(stdout);
-	xb_group_fini(g);
-	free(g);
+	app_group_fini(&g);
 	return rc;
 }
 
@@ -154,16 +137,16 @@ int
 xb_tune(struct xb_run *run)
 {
 	const struct xb_opt *o = run->opt;
-	struct xb_point p;
-	uint32_t i, k;
+	struct app_case p;
 	int rc = 0;
 
-	for (i = 0; i < o->paths.n && rc == 0; i++) {
-		p = xb_options_point(o);
+	for (uint32_t i = 0; i < o->paths.n && rc == 0; i++) {
+		p = xb_options_case(o);
 		p.path = (enum xb_path)o->paths.v[i];
-		for (k = 0; k < CRPC_DIM(scales) && rc == 0 && !xb_interrupted(); k++)
+		for (uint32_t k = 0;
+			k < CRPC_DIM(scales) && rc == 0 && !app_party_stopped(run->party); k++)
 			rc = tune_one(run, &scales[k], &p);
-		if (rc == 0 && !xb_interrupted())
+		if (rc == 0 && !app_party_stopped(run->party))
 			printf("%s, %" PRIu64 " bytes: take --chunk %" PRIu32 " --window %" PRIu32
 			       "\n",
 				xb_path_names[p.path], p.size, p.chunk, p.window);

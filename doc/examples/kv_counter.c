@@ -2,7 +2,7 @@
 /*
  * Counts in a key of a key-value service, so that no count is lost whoever else counts there:
  *
- *     benchkv --no-huge -- --clients 0 --serve 8 --value-size 64 --name kv --seconds 60 &
+ *     kvd --no-huge -- --name kv --keys 1000 --value-size 64 &
  *     cc -o kv_counter kv_counter.c $(pkg-config --cflags --libs crpc_kv)
  *     ./kv_counter kv 1000 & ./kv_counter kv 1000 & wait
  */
@@ -46,7 +46,7 @@ main(int argc, char **argv)
 	struct crpc_kv_conf conf = {.name = argc > 1 ? argv[1] : "kv", .connect_ms = 3000};
 	uint32_t i, times = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : 1;
 	struct crpc_kv *kv = crpc_kv_connect(&conf);
-	char key[KV_KEY_MAX] = "counter";
+	char key[CRPC_KV_KEY_MAX] = "counter";
 	int64_t count = 0;
 
 	if (kv == NULL) {

@@ -39,11 +39,9 @@
 #include <stdbool.h>
 #include <stdio.h>
 
-#include <infiniband/verbs.h>
-
 #include "crpc_atomic.h"
+#include "crpc_ib.h"
 #include "crpc_owner.h"
-#include "crpc_rdma_driver.h"
 #include "crpc_tel.h"
 #include "mlx5_prm.h"
 
@@ -52,21 +50,10 @@
 /** Registers (of one UAR page and of all pages of a context) that can be distinguished. */
 #define CRPC_MLX5_BF_MAX 64
 
-/** What a software NIC offers to poll loops; looked up by name when a device is opened. */
-typedef uint32_t (*crpc_mlx5_progress)(struct ibv_context *context);
-
 /** Blocks of a DC initiator's send queue, as WRs of the largest WQE. */
 #define CRPC_MLX5_DCI_DEPTH 128
 /** WQEs between two completions of a DC initiator, at most. */
 #define CRPC_MLX5_DCI_SIGNAL_EVERY 32
-
-/** What a queue pair is to the device; the first three have addresses, and are numbers there. */
-enum crpc_mlx5_kind {
-	CRPC_MLX5_RC,
-	CRPC_MLX5_UD,
-	CRPC_MLX5_DC,  /**< The user's: a DC target, which receives; sends go to an initiator. */
-	CRPC_MLX5_DCI, /**< An initiator, the driver's own. */
-};
 
 enum crpc_mlx5_qp_state {
 	CRPC_MLX5_QP_IDLE,
@@ -131,7 +118,7 @@ struct crpc_mlx5_qp {
 		struct crpc_rdma_ud ud;
 	};
 	uint8_t state;  /**< enum crpc_mlx5_qp_state. */
-	uint8_t kind;   /**< enum crpc_mlx5_kind. */
+	uint8_t kind;   /**< enum crpc_ib_kind. */
 	bool is_failed; /**< The cause of ERROR was reported to the user. */
 	int16_t fault;  /**< -errno that poll has to report before anything else; 0: none. */
 	uint32_t fault_wr_id;
@@ -145,22 +132,13 @@ struct crpc_mlx5_qp {
 	uint32_t signal_every;
 	uint32_t signals; /**< sq->signals when unsignalled began to count. */
 	uint32_t inline_max;
-	uint32_t bb_max;        /**< Blocks of its largest WQE. */
-	uint32_t av_len;        /**< DC: 48, or 16 where the compact form will do; else 0. */
-	struct mlx5_wqe_av av;  /**< DC: the peer's, as a WQE has it. */
+	uint32_t bb_max;       /**< Blocks of its largest WQE. */
+	uint32_t av_len;       /**< DC: 48, or 16 where the compact form will do; else 0. */
+	struct mlx5_wqe_av av; /**< DC: the peer's, as a WQE has it. */
 	struct crpc_mlx5_rq rq;
 	struct crpc_mlx5_sq own;         /**< Unused in a DC queue pair. */
 	struct crpc_mlx5_qp *next_fault; /**< In dev->faults. */
 };
-
-/** Where the payload lies in a receive buffer: the GRH before it, and it on a line of its own. */
-#define CRPC_MLX5_UD_PAYLOAD 64
-/**
- * Room for a payload: the largest MTU there is. A port receives what fits its frames, which may be
- * more than its own MTU, and a datagram that is longer than its buffer breaks the queue pair.
- */
-#define CRPC_MLX5_UD_LEN_MAX 4096u
-#define CRPC_MLX5_UD_STRIDE  (CRPC_MLX5_UD_PAYLOAD + CRPC_MLX5_UD_LEN_MAX)
 
 /** The receivers of datagrams. */
 struct crpc_mlx5_ah {
@@ -195,9 +173,9 @@ struct crpc_mlx5_dev {
 	struct crpc_rdma base;
 	struct crpc_mlx5_cq cq;
 	struct crpc_mlx5_table table;
-	struct crpc_mlx5_qp *faults; /**< QPs whose error has no CQE. */
-	struct crpc_mlx5_ud *held;   /**< Those with buffers to hand back at the next poll. */
-	struct crpc_mlx5_dc *ending; /**< Freed, but the device still has WQEs of theirs. */
+	struct crpc_mlx5_qp *faults;     /**< QPs whose error has no CQE. */
+	struct crpc_mlx5_ud *held;       /**< Those with buffers to hand back at the next poll. */
+	struct crpc_mlx5_qp_ctl *ending; /**< Freed, but the device still has WQEs of theirs. */
 	/** Not 0: one of these three is not empty, an initiator drains or failed, or telemetry
 	 *  asks. That is another thread's. */
 	_Atomic uint32_t attention;
@@ -205,7 +183,7 @@ struct crpc_mlx5_dev {
 	uint32_t num_dcis;
 	struct crpc_mlx5_dci *dci[CRPC_RDMA_DCIS_MAX];
 	uint64_t drain_ns;
-	crpc_mlx5_progress progress; /**< NULL on a real card. */
+	crpc_ib_progress progress; /**< NULL on a real card. */
 	struct ibv_context *context;
 	struct crpc_rdma_stats stats;
 	struct crpc_owner owner; /**< The thread that polled or posted first. */
@@ -214,19 +192,8 @@ struct crpc_mlx5_dev {
 /** A device. */
 struct crpc_mlx5_dev_ctl {
 	struct crpc_mlx5_dev dp;
-	struct ibv_pd *pd;
+	struct crpc_ib ib;
 	struct ibv_cq *cq;
-	struct ibv_port_attr port_attr;
-	union ibv_gid gid;
-	uint32_t gid_index;
-	bool has_gid;
-	uint8_t port;
-	uint8_t rd_atomic; /**< READs that one QP may have open, either way. */
-	uint32_t cq_depth; /**< Completions that QPs may share out. */
-	uint32_t cq_used;
-	uint32_t num_qps;
-	uint32_t num_mrs;
-	uint32_t num_ahs;
 	uint32_t num_bfs;
 	uint32_t dcis;         /**< Initiators to make with the first DC queue pair. */
 	uint32_t signal_every; /**< As configured; 0: by the queue's depth. */
@@ -251,6 +218,7 @@ struct crpc_mlx5_qp_ctl {
 	uint32_t cq_share; /**< Completions set aside for it. */
 	bool connected;
 	struct crpc_mlx5_qp_ctl *next;
+	struct crpc_mlx5_qp_ctl *next_ending; /**< DC: in dev->ending. */
 };
 
 /**
@@ -267,12 +235,6 @@ struct crpc_mlx5_ud {
 	struct crpc_mlx5_ud *next_held; /**< In dev->held. */
 };
 
-/** A DC queue pair. */
-struct crpc_mlx5_dc {
-	struct crpc_mlx5_qp_ctl qp;
-	struct crpc_mlx5_dc *next_ending; /**< In dev->ending. */
-};
-
 /** A DC initiator: the send ring that many DC queue pairs share. */
 struct crpc_mlx5_dci {
 	struct crpc_mlx5_qp_ctl qp;
@@ -283,20 +245,6 @@ struct crpc_mlx5_dci {
 	bool stopped;       /**< DRAINING took too long: it was stopped, and flushes all. */
 	uint64_t rest_ns;   /**< DRAINING, ERROR: time that the device has to complete all. */
 	uint64_t looked_ns; /**< When some of that was counted. */
-};
-
-/** A queue pair's address, decoded. */
-struct crpc_mlx5_addr {
-	uint8_t kind; /**< enum crpc_mlx5_kind. */
-	uint32_t qpn;
-	uint32_t psn;
-	uint16_t lid;
-	uint8_t link_layer;
-	uint8_t mtu; /**< enum ibv_mtu. */
-	uint8_t rd_atomic;
-	bool has_gid;
-	uint8_t gid[16];
-	uint64_t key; /**< UD: the Q_Key. DC: the access key. */
 };
 
 static inline struct crpc_mlx5_dev_ctl *
@@ -373,15 +321,6 @@ struct crpc_mlx5_qp_ctl *crpc_mlx5_qp_make(
 void crpc_mlx5_qp_end(struct crpc_mlx5_qp_ctl *qp);
 /** Tries again to destroy what was kept. */
 void crpc_mlx5_kept_free(struct crpc_mlx5_dev_ctl *dev);
-/** Logs that a verbs object could not be made, and why: errno. -EINVAL, -EOPNOTSUPP or -ENOMEM. */
-int crpc_mlx5_verbs_errno(const char *what);
-/** What the states of a queue pair set, where the peer does not matter. */
-struct ibv_qp_attr crpc_mlx5_attr(const struct crpc_mlx5_qp_ctl *qp);
-/** Moves a queue pair from state attr->qp_state to @p last, through those between; 0 or -EIO. */
-int crpc_mlx5_qp_move(
-	struct crpc_mlx5_qp_ctl *qp, struct ibv_qp_attr *attr, enum ibv_qp_state last);
-/** Sets one state that needs nothing else; 0 or a positive errno. */
-int crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state);
 /** Moves the QP to the error state, so that the device flushes what is outstanding on it. */
 void crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
 /** Hands the device its first receives: after INIT, on whose way rdma-core clears the records. */
@@ -389,13 +328,10 @@ void crpc_mlx5_rq_start(struct crpc_mlx5_qp_ctl *qp);
 /** Writes the receives of a whole queue, which have no buffers but for UD. */
 void crpc_mlx5_rq_prefill(
 	uint8_t kind, const struct crpc_mlx5_ud *ud, void *buf, uint32_t num, uint32_t stride);
-/** Fills the route to the peer; 0 or -EHOSTUNREACH. */
-int crpc_mlx5_route_fill(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_addr *peer,
-	struct ibv_ah_attr *ah);
 /** Makes an address handle for the peer, and copies its vector; full: a WQE needs all of it. NULL
  *  with errno. */
 struct ibv_ah *crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev,
-	const struct crpc_mlx5_addr *peer, struct mlx5_wqe_av *av, bool *full);
+	const struct crpc_ib_addr *peer, struct mlx5_wqe_av *av, bool *full);
 /** Makes an empty table with room for @p num QPs; 0 or -ENOMEM. */
 int crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num);
 void crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp);
@@ -415,9 +351,9 @@ void crpc_mlx5_dc_free(struct crpc_rdma_qp *qp);
 int crpc_mlx5_dc_drain(struct crpc_rdma_qp *qp);
 /** Frees what was freed by the user and is over now, some at a time; true: there may be more. */
 bool crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev);
-int crpc_mlx5_dc_connect(struct crpc_mlx5_dc *dc, const struct crpc_mlx5_addr *peer);
+int crpc_mlx5_dc_connect(struct crpc_mlx5_qp_ctl *dc, const struct crpc_ib_addr *peer);
 /** Ends the target of a DC queue pair: nothing is received any more. */
-void crpc_mlx5_dct_end(struct crpc_mlx5_dc *dc);
+void crpc_mlx5_dct_end(struct crpc_mlx5_qp_ctl *dc);
 
 /* mlx5_dci.c: initiators, the datapath. */
 /** Chooses the initiator of the next WRs, the first of which is @p wr_id; false: none takes any. */
@@ -430,7 +366,7 @@ void crpc_mlx5_dci_give_up(struct crpc_mlx5_dci *dci, const char *why);
 /** Whether an initiator was given up: it never sends again. */
 bool crpc_mlx5_dci_is_gone(const struct crpc_mlx5_dci *dci);
 /** Begins or continues the end of a queue pair; true: the device has no WQE of it any more. */
-bool crpc_mlx5_dc_retire(struct crpc_mlx5_dc *dc);
+bool crpc_mlx5_dc_retire(struct crpc_mlx5_qp_ctl *dc);
 /** Attends to the initiators that drain or failed; true: there are some. */
 bool crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev);
 /** Stops all initiators at once: what they have outstanding is lost. */
@@ -454,22 +390,13 @@ struct crpc_rdma_ah *crpc_mlx5_ah_create(
 	struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 void crpc_mlx5_ah_free(struct crpc_rdma_ah *ah);
 
-/* mlx5_ledger.c */
-int crpc_mlx5_card_get(const struct crpc_rdma *dev, struct crpc_rdma_card *card);
-
-/* mlx5_addr.c */
-void crpc_mlx5_addr_encode(const struct crpc_mlx5_addr *a, uint8_t out[CRPC_RDMA_ADDR_LEN]);
-/** 0, or -EPROTO (no address of that kind) with the reason in the log. */
-int crpc_mlx5_addr_decode(
-	const uint8_t in[CRPC_RDMA_ADDR_LEN], uint8_t kind, struct crpc_mlx5_addr *a);
-
 /* mlx5_dump.c: text of what the device sees; never more than len bytes with the 0, as snprintf. */
 /** The send WQE whose first block is @p idx, in the ring of @p bb_count blocks at @p ring; dc: the
  *  ring of an initiator, whose writes have an address vector. */
 size_t crpc_mlx5_wqe_text(
 	const void *ring, uint32_t bb_count, uint32_t idx, bool dc, char *text, size_t len);
 /** The newest send WQE of a queue pair; an empty text if there is none. */
-size_t crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len);
+void crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len);
 /** The state of the completion queue and of every queue pair, with its newest WQE. */
 void crpc_mlx5_dump(const struct crpc_rdma *dev, FILE *out);
 size_t crpc_mlx5_cqe_text(const union crpc_mlx5_cqe *cqe, char *text, size_t len);

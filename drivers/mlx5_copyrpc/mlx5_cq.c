@@ -36,7 +36,6 @@ crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *co
 	struct mlx5dv_cq raw = {0};
 	struct mlx5dv_obj obj = {.cq = {.out = &raw}};
 	struct ibv_cq_ex *ex;
-	uint32_t i;
 
 	dev->compressed = conf->cqe_compression && can_compress(dev->dp.context);
 	if (dev->compressed) {
@@ -62,11 +61,11 @@ crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *co
 			raw.cqe_cnt, raw.cqe_size, depth, CRPC_MLX5_CQE);
 	cq->buf = raw.buf;
 	/* The first lap's owner is 0: what the device has not written yet must not have it. */
-	for (i = 0; i < raw.cqe_cnt; i++)
+	for (uint32_t i = 0; i < raw.cqe_cnt; i++)
 		cq->buf[i].ok.op_own |= MLX5_CQE_OWNER_MASK;
 	cq->dbrec = (_Atomic uint32_t *)(void *)&raw.dbrec[0];
 	cq->mask = raw.cqe_cnt - 1;
-	dev->cq_depth = depth;
+	dev->ib.cq_depth = depth;
 	return 0;
 }
 
@@ -81,9 +80,8 @@ mini_write(const struct crpc_mlx5_cq *cq, uint32_t at, const union crpc_mlx5_cqe
 	cqe.ok.byte_cnt = mini->byte_cnt;
 	if (title->ok.op_own >> 4 == MLX5_CQE_REQ) {
 		cqe.ok.wqe_counter = mini->wqe_counter;
-		cqe.ok.sop_drop_qpn =
-			htobe32((be32toh(title->ok.sop_drop_qpn) & CRPC_MLX5_QPN_MASK) |
-				(uint32_t)mini->wqe_opcode << 24);
+		cqe.ok.sop_drop_qpn = htobe32((be32toh(title->ok.sop_drop_qpn) & CRPC_IB_QPN_MASK) |
+			(uint32_t)mini->wqe_opcode << 24);
 	} else {
 		cqe.ok.wqe_counter = htobe16((uint16_t)(be16toh(title->ok.wqe_counter) + place));
 	}
@@ -96,11 +94,11 @@ crpc_mlx5_cq_expand(struct crpc_mlx5_cq *cq)
 {
 	struct crpc_mlx5_mini_cqe mini[CRPC_MLX5_MINI_PER_CQE];
 	union crpc_mlx5_cqe title = cq->buf[cq->ci & cq->mask];
-	uint32_t count = be32toh(title.ok.byte_cnt), i, from;
+	uint32_t count = be32toh(title.ok.byte_cnt), from;
 
 	if (count < 2 || count > cq->mask + 1)
 		return false;
-	for (i = 0; i < count; i++) {
+	for (uint32_t i = 0; i < count; i++) {
 		if (i % CRPC_MLX5_MINI_PER_CQE == 0) {
 			/* Aside, as it lies where its own completions will. */
 			from = cq->ci + (i != 0 ? i : 1);
@@ -140,7 +138,7 @@ crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
 	/* Those of other queue pairs are moved towards the newest, as rdma-core does it. */
 	for (to = walk.ci; walk.ci != cq->ci;) {
 		from = &cq->buf[--walk.ci & cq->mask];
-		if ((be32toh(from->ok.sop_drop_qpn) & CRPC_MLX5_QPN_MASK) == qpn || --to == walk.ci)
+		if ((be32toh(from->ok.sop_drop_qpn) & CRPC_IB_QPN_MASK) == qpn || --to == walk.ci)
 			continue;
 		cqe = &cq->buf[to & cq->mask];
 		*cqe = *from;

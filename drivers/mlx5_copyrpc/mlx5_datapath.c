@@ -85,7 +85,7 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 {
 	struct crpc_mlx5_qp *qp = crpc_container_of(base, struct crpc_mlx5_qp, base);
 
-	if (qp->kind == CRPC_MLX5_DC && (n == 0 || !crpc_mlx5_dci_choose(qp, wr->wr_id)))
+	if (qp->kind == CRPC_IB_DC && (n == 0 || !crpc_mlx5_dci_choose(qp, wr->wr_id)))
 		return 0;
 	return post(qp, NULL, wr, n);
 }
@@ -165,8 +165,8 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_
 	uint32_t len = be32toh(cqe->ok.byte_cnt);
 
 	dev->stats.recv_cqes++;
-	if (crpc_unlikely(ud == NULL || len < CRPC_MLX5_GRH ||
-		    len > CRPC_MLX5_GRH + CRPC_MLX5_UD_LEN_MAX)) {
+	if (crpc_unlikely(
+		    ud == NULL || len < CRPC_IB_GRH || len > CRPC_IB_GRH + CRPC_IB_UD_LEN_MAX)) {
 		crpc_mlx5_cqe_fault(qp, "a completion names a message of no known kind");
 		return 0;
 	}
@@ -179,10 +179,10 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_
 		.type = CRPC_RDMA_CQE_DGRAM,
 		.qp_id = qp->base.id,
 		.imm = be32toh(cqe->ok.imm_inval_pkey),
-		.byte_len = len - CRPC_MLX5_GRH,
+		.byte_len = len - CRPC_IB_GRH,
 		.data = ud->buf +
-			(size_t)(CRPC_MLX5_TAIL_COUNTER(tail) & ud->mask) * CRPC_MLX5_UD_STRIDE +
-			CRPC_MLX5_UD_PAYLOAD,
+			(size_t)(CRPC_MLX5_TAIL_COUNTER(tail) & ud->mask) * CRPC_IB_UD_STRIDE +
+			CRPC_IB_UD_PAYLOAD,
 	};
 	return 1;
 }
@@ -191,12 +191,11 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_
 static void
 held_return(struct crpc_mlx5_dev *dev)
 {
-	struct crpc_mlx5_ud *ud;
 	struct crpc_mlx5_rq *rq;
 
 	/* Without it the device could write over a payload that is still being read. */
 	crpc_dma_wmb();
-	for (ud = dev->held; ud != NULL; ud = ud->next_held) {
+	for (struct crpc_mlx5_ud *ud = dev->held; ud != NULL; ud = ud->next_held) {
 		rq = &ud->qp.dp.rq;
 		rq->posted += ud->held;
 		dev->stats.recv_posted += ud->held;
@@ -250,7 +249,6 @@ static inline void
 refill_flush(struct crpc_mlx5_dev *dev, struct refill *refill)
 {
 	struct crpc_mlx5_rq *rq;
-	uint32_t i;
 
 	/* Release: the device may overwrite the entries only after they were read. */
 	crpc_store_release(dev->cq.dbrec, htobe32(dev->cq.ci & CRPC_MLX5_CQE_CTR_MASK));
@@ -258,7 +256,7 @@ refill_flush(struct crpc_mlx5_dev *dev, struct refill *refill)
 		return;
 	/* Without it the device could see the new receives while it still takes the CQ for full. */
 	crpc_dma_wmb();
-	for (i = 0; i < refill->num; i++) {
+	for (uint32_t i = 0; i < refill->num; i++) {
 		rq = &refill->qp[i]->rq;
 		rq->state = CRPC_MLX5_RQ_CLEAN;
 		crpc_store_release(rq->dbrec, htobe32(rq->posted & CRPC_MLX5_WQE_CTR_MASK));

@@ -38,7 +38,6 @@ crpc_mlx5_dci_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *r
 static void
 dcis_gone_end(struct crpc_mlx5_dev_ctl *dev)
 {
-	struct crpc_mlx5_qp_ctl *qp;
 	struct crpc_mlx5_dci *dci;
 	uint32_t i = 0;
 
@@ -46,7 +45,7 @@ dcis_gone_end(struct crpc_mlx5_dev_ctl *dev)
 		dci = dev->dp.dci[i++];
 		if (!crpc_mlx5_dci_is_gone(dci))
 			continue;
-		for (qp = dev->qps; qp != NULL; qp = qp->next) {
+		for (struct crpc_mlx5_qp_ctl *qp = dev->qps; qp != NULL; qp = qp->next) {
 			if (qp != &dci->qp && qp->dp.sq == &dci->qp.dp.own)
 				qp->dp.sq = &qp->dp.own;
 		}
@@ -64,7 +63,7 @@ crpc_mlx5_dcis_make(struct crpc_mlx5_dev_ctl *dev)
 
 	dcis_gone_end(dev);
 	while (dev->dp.num_dcis < dev->dcis) {
-		qp = crpc_mlx5_qp_make(dev, CRPC_MLX5_DCI, &conf);
+		qp = crpc_mlx5_qp_make(dev, CRPC_IB_DCI, &conf);
 		if (qp == NULL)
 			return false;
 		dev->dp.dci[dev->dp.num_dcis++] = crpc_container_of(qp, struct crpc_mlx5_dci, qp);
@@ -82,9 +81,9 @@ crpc_mlx5_srq_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 	struct mlx5dv_obj obj = {.srq = {.out = &raw}};
 	uint32_t num;
 
-	qp->srq = ibv_create_srq(dev->pd, &attr);
+	qp->srq = ibv_create_srq(dev->ib.pd, &attr);
 	if (qp->srq == NULL)
-		return crpc_mlx5_verbs_errno("shared receive queue");
+		return crpc_ib_errno("shared receive queue");
 	obj.srq.in = qp->srq;
 	num = mlx5dv_init_obj(&obj, MLX5DV_OBJ_SRQ) == 0 ? raw.tail - raw.head + 1 : 0;
 	if (raw.head != 0 || num < qp->rq_depth + 1 || num > 1u << 16 ||
@@ -94,26 +93,26 @@ crpc_mlx5_srq_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 			"qp_create: rdma-core gave a shared receive queue of entries %u to %u of "
 			"%u bytes, needed are %u from 0",
 			raw.head, raw.tail, raw.stride, qp->rq_depth + 1);
-	crpc_mlx5_rq_prefill(CRPC_MLX5_DC, NULL, raw.buf, num, raw.stride);
+	crpc_mlx5_rq_prefill(CRPC_IB_DC, NULL, raw.buf, num, raw.stride);
 	qp->dp.rq.dbrec = (_Atomic uint32_t *)(void *)raw.dbrec;
 	return 0;
 }
 
 void
-crpc_mlx5_dct_end(struct crpc_mlx5_dc *dc)
+crpc_mlx5_dct_end(struct crpc_mlx5_qp_ctl *dc)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(dc->qp.dp.base.dev);
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(dc->dp.base.dev);
 	int rc;
 
-	if (dc->qp.ibqp == NULL)
+	if (dc->ibqp == NULL)
 		return;
-	rc = ibv_destroy_qp(dc->qp.ibqp);
+	rc = ibv_destroy_qp(dc->ibqp);
 	if (rc != 0) {
-		crpc_warn("DC target 0x%x: %s", dc->qp.dp.qpn, strerror(rc));
+		crpc_warn("DC target 0x%x: %s", dc->dp.qpn, strerror(rc));
 	} else {
-		dc->qp.ibqp = NULL;
+		dc->ibqp = NULL;
 		/* Its number may come back. */
-		crpc_mlx5_cq_forget(&dev->dp.cq, dc->qp.dp.qpn);
+		crpc_mlx5_cq_forget(&dev->dp.cq, dc->dp.qpn);
 	}
 	crpc_mlx5_table_fill(dev);
 }
@@ -121,9 +120,9 @@ crpc_mlx5_dct_end(struct crpc_mlx5_dc *dc)
 int
 crpc_mlx5_dc_drain(struct crpc_rdma_qp *base)
 {
-	struct crpc_mlx5_dc *dc = crpc_container_of(base, struct crpc_mlx5_dc, qp.dp.base);
+	struct crpc_mlx5_qp_ctl *dc = crpc_mlx5_qp_ctl(base);
 
-	dc->qp.dp.state = CRPC_MLX5_QP_RETIRED;
+	dc->dp.state = CRPC_MLX5_QP_RETIRED;
 	crpc_mlx5_dct_end(dc);
 	return crpc_mlx5_dc_retire(dc) ? 0 : -EAGAIN;
 }
@@ -132,10 +131,10 @@ void
 crpc_mlx5_dc_free(struct crpc_rdma_qp *base)
 {
 	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
-	struct crpc_mlx5_dc *dc = crpc_container_of(base, struct crpc_mlx5_dc, qp.dp.base);
+	struct crpc_mlx5_qp_ctl *dc = crpc_mlx5_qp_ctl(base);
 
 	if (crpc_mlx5_dc_drain(base) == 0) {
-		crpc_mlx5_qp_end(&dc->qp);
+		crpc_mlx5_qp_end(dc);
 		return;
 	}
 	/* Its completions still need their room, so it stays among the device's queue pairs. */
@@ -147,36 +146,35 @@ crpc_mlx5_dc_free(struct crpc_rdma_qp *base)
 bool
 crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev)
 {
-	struct crpc_mlx5_dc **at = &dev->ending, *dc;
-	uint32_t i;
+	struct crpc_mlx5_qp_ctl **at = &dev->ending, *dc;
 
-	for (i = 0; i < ENDING_PER_POLL && *at != NULL; i++) {
+	for (uint32_t i = 0; i < ENDING_PER_POLL && *at != NULL; i++) {
 		dc = *at;
-		if (crpc_mlx5_outstanding(&dc->qp.dp) != 0) {
+		if (crpc_mlx5_outstanding(&dc->dp) != 0) {
 			at = &dc->next_ending;
 			continue;
 		}
 		*at = dc->next_ending;
-		crpc_mlx5_qp_end(&dc->qp);
+		crpc_mlx5_qp_end(dc);
 	}
 	return dev->ending != NULL;
 }
 
 int
-crpc_mlx5_dc_connect(struct crpc_mlx5_dc *dc, const struct crpc_mlx5_addr *peer)
+crpc_mlx5_dc_connect(struct crpc_mlx5_qp_ctl *dc, const struct crpc_ib_addr *peer)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(dc->qp.dp.base.dev);
-	struct crpc_mlx5_qp *qp = &dc->qp.dp;
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(dc->dp.base.dev);
+	struct crpc_mlx5_qp *qp = &dc->dp;
 	bool full;
 
 	/* Packets of one MTU are refused by a target of another one. */
-	if (peer->mtu != (uint8_t)dev->port_attr.active_mtu)
+	if (peer->mtu != (uint8_t)dev->ib.port_attr.active_mtu)
 		return crpc_fail(-EHOSTUNREACH,
 			"connect: DC target 0x%x has an MTU of %u bytes, and the initiators of "
 			"this port have %u: set the same MTU at both ports",
-			peer->qpn, 128u << peer->mtu, 128u << dev->port_attr.active_mtu);
-	dc->qp.ibah = crpc_mlx5_av_make(dev, peer, &qp->av, &full);
-	if (dc->qp.ibah == NULL)
+			peer->qpn, 128u << peer->mtu, 128u << dev->ib.port_attr.active_mtu);
+	dc->ibah = crpc_mlx5_av_make(dev, peer, &qp->av, &full);
+	if (dc->ibah == NULL)
 		return -errno;
 	qp->av.key.dc_key = htobe64(peer->key);
 	qp->av_len = sizeof(qp->av);
@@ -184,6 +182,6 @@ crpc_mlx5_dc_connect(struct crpc_mlx5_dc *dc, const struct crpc_mlx5_addr *peer)
 		qp->av_len = CRPC_MLX5_SEG;
 		qp->av.dqp_dct = htobe32(peer->qpn);
 	}
-	crpc_mlx5_rq_start(&dc->qp);
+	crpc_mlx5_rq_start(dc);
 	return 0;
 }

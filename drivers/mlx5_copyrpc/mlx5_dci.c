@@ -48,9 +48,7 @@ dci_of(struct crpc_mlx5_sq *sq)
 static crpc_noinline void
 post_refuse(const struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint32_t wr_id)
 {
-	uint32_t i;
-
-	for (i = 0; i < dev->num_dcis; i++) {
+	for (uint32_t i = 0; i < dev->num_dcis; i++) {
 		if (!crpc_mlx5_dci_is_gone(dev->dci[i]))
 			return;
 	}
@@ -63,13 +61,12 @@ crpc_mlx5_dci_choose(struct crpc_mlx5_qp *qp, uint32_t wr_id)
 	const struct crpc_mlx5_dev *dev =
 		crpc_container_of(qp->base.dev, struct crpc_mlx5_dev, base);
 	struct crpc_mlx5_sq *best = NULL, *sq;
-	uint32_t i;
 
 	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
 		return false;
 	if (crpc_mlx5_outstanding(qp) != 0)
 		return dci_of(qp->sq)->qp.dp.state == CRPC_MLX5_QP_READY;
-	for (i = 0; i < dev->num_dcis; i++) {
+	for (uint32_t i = 0; i < dev->num_dcis; i++) {
 		sq = &dev->dci[i]->qp.dp.own;
 		if (dev->dci[i]->qp.dp.state != CRPC_MLX5_QP_READY)
 			continue;
@@ -97,8 +94,8 @@ crpc_mlx5_dci_give_up(struct crpc_mlx5_dci *dci, const char *why)
 	dci->qp.dp.state = CRPC_MLX5_QP_ERROR;
 	/* Before memory counts as free: in RESET the device has released it, in ERR it may not
 	 * have. */
-	if (crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_RESET) != 0)
-		crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_ERR);
+	if (crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_RESET) != 0)
+		crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_ERR);
 	while (crpc_mlx5_sq_used(sq) != 0) {
 		owner = crpc_mlx5_retire_one(sq);
 		if (owner != NULL && owner->state == CRPC_MLX5_QP_READY)
@@ -140,13 +137,13 @@ wqes_save(struct crpc_mlx5_dci *dci)
 {
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
 	const struct crpc_mlx5_sent *sent;
-	uint32_t i, b, to = 0, num = 0;
+	uint32_t to = 0, num = 0;
 
-	for (i = sq->ci; i != sq->pi; i += sent->bb) {
+	for (uint32_t i = sq->ci; i != sq->pi; i += sent->bb) {
 		sent = &sq->sent[i & sq->bb_mask];
 		if (sent->owner == NULL)
 			continue;
-		for (b = 0; b < sent->bb; b++, to++)
+		for (uint32_t b = 0; b < sent->bb; b++, to++)
 			memcpy(dci->copy + (size_t)to * CRPC_MLX5_BB, crpc_mlx5_block(sq, i + b),
 				CRPC_MLX5_BB);
 		dci->again[num++] = *sent;
@@ -160,9 +157,8 @@ wqes_post(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint32_t num)
 {
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
 	struct crpc_mlx5_ctrl *ctrl = NULL;
-	const struct crpc_mlx5_sent *s;
 
-	for (s = dci->again; s < dci->again + num; s++) {
+	for (const struct crpc_mlx5_sent *s = dci->again; s < dci->again + num; s++) {
 		/* The ring is empty and starts at 0: nothing is cut at its end. */
 		ctrl = (void *)crpc_mlx5_block(sq, sq->pi);
 		memcpy(ctrl, dci->copy + (size_t)sq->pi * CRPC_MLX5_BB,
@@ -184,18 +180,18 @@ wqes_post(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint32_t num)
 static void
 dci_restart(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
-	struct ibv_qp_attr attr = crpc_mlx5_attr(&dci->qp);
+	struct ibv_qp_attr attr = crpc_ib_attr(&crpc_mlx5_dev_ctl(dci->qp.dp.base.dev)->ib, 0, 0);
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
-	uint32_t num = wqes_save(dci), i;
+	uint32_t num = wqes_save(dci);
 
-	if (crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_RESET) != 0 ||
-		crpc_mlx5_qp_move(&dci->qp, &attr, IBV_QPS_RTS) != 0) {
+	if (crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_RESET) != 0 ||
+		crpc_ib_move(CRPC_IB_DCI, dci->qp.ibqp, &attr, IBV_QPS_RTS) != 0) {
 		crpc_mlx5_dci_give_up(dci, "it cannot be reset");
 		return;
 	}
 	dci->resets++;
 	/* Indexes start again: no old one may look like one of these. */
-	for (i = 0; i <= sq->bb_mask; i++)
+	for (uint32_t i = 0; i <= sq->bb_mask; i++)
 		sq->sent[i].start = ~i;
 	sq->pi = 0;
 	sq->ci = 0;
@@ -267,9 +263,7 @@ crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 static bool
 is_wanted(const struct crpc_mlx5_sq *sq)
 {
-	uint32_t i;
-
-	for (i = sq->ci; i != sq->pi; i += sq->sent[i & sq->bb_mask].bb) {
+	for (uint32_t i = sq->ci; i != sq->pi; i += sq->sent[i & sq->bb_mask].bb) {
 		if (!crpc_mlx5_is_silent(sq->sent[i & sq->bb_mask].owner))
 			return true;
 	}
@@ -280,7 +274,7 @@ is_wanted(const struct crpc_mlx5_sq *sq)
 static void
 dci_empty(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
-	crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_RESET);
+	crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_RESET);
 	crpc_mlx5_cq_forget(&dev->cq, dci->qp.dp.qpn);
 	while (crpc_mlx5_sq_used(&dci->qp.dp.own) != 0)
 		crpc_mlx5_retire_one(&dci->qp.dp.own);
@@ -313,9 +307,8 @@ disown(struct crpc_mlx5_dci *dci, struct crpc_mlx5_qp *qp)
 {
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
 	struct crpc_mlx5_sent *sent;
-	uint32_t i;
 
-	for (i = sq->ci; i != dci->flushed; i += sent->bb) {
+	for (uint32_t i = sq->ci; i != dci->flushed; i += sent->bb) {
 		sent = &sq->sent[i & sq->bb_mask];
 		if (sent->owner != qp)
 			continue;
@@ -325,9 +318,9 @@ disown(struct crpc_mlx5_dci *dci, struct crpc_mlx5_qp *qp)
 }
 
 bool
-crpc_mlx5_dc_retire(struct crpc_mlx5_dc *dc)
+crpc_mlx5_dc_retire(struct crpc_mlx5_qp_ctl *dc)
 {
-	struct crpc_mlx5_qp *qp = &dc->qp.dp;
+	struct crpc_mlx5_qp *qp = &dc->dp;
 	struct crpc_mlx5_dev *dev = crpc_container_of(qp->base.dev, struct crpc_mlx5_dev, base);
 	struct crpc_mlx5_dci *dci = dci_of(qp->sq);
 
@@ -355,7 +348,7 @@ dci_overdue(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 		dci->qp.dp.qpn, (unsigned long long)(dev->drain_ns / 1000000));
 	dci->stopped = true;
 	rest_wait(dev, dci);
-	if (crpc_mlx5_state_set(dci->qp.ibqp, IBV_QPS_ERR) != 0)
+	if (crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_ERR) != 0)
 		crpc_mlx5_dci_give_up(dci, "it cannot be stopped");
 }
 
@@ -364,9 +357,8 @@ crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev)
 {
 	struct crpc_mlx5_dci *dci;
 	bool some = false;
-	uint32_t i;
 
-	for (i = 0; i < dev->num_dcis; i++) {
+	for (uint32_t i = 0; i < dev->num_dcis; i++) {
 		dci = dev->dci[i];
 		if (dci->qp.dp.state == CRPC_MLX5_QP_READY || crpc_mlx5_dci_is_gone(dci))
 			continue;
@@ -380,9 +372,7 @@ crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev)
 void
 crpc_mlx5_dcis_stop(struct crpc_mlx5_dev *dev)
 {
-	uint32_t i;
-
-	for (i = 0; i < dev->num_dcis; i++) {
+	for (uint32_t i = 0; i < dev->num_dcis; i++) {
 		if (crpc_mlx5_sq_used(&dev->dci[i]->qp.dp.own) != 0)
 			dci_empty(dev, dev->dci[i]);
 	}

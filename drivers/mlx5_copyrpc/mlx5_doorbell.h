@@ -29,9 +29,8 @@ crpc_mlx5_bf_block(uint8_t *dst, const uint8_t *src)
 {
 	volatile crpc_mlx5_wide *d = (volatile crpc_mlx5_wide *)(void *)dst;
 	const crpc_mlx5_wide *s = (const crpc_mlx5_wide *)(const void *)src;
-	uint32_t i;
 
-	for (i = 0; i < CRPC_MLX5_BB / sizeof(*d); i++)
+	for (uint32_t i = 0; i < CRPC_MLX5_BB / sizeof(*d); i++)
 		d[i] = s[i];
 }
 
@@ -53,7 +52,6 @@ crpc_mlx5_ring(struct crpc_mlx5_sq *sq, const uint8_t *wqe, uint32_t bb)
 	struct crpc_mlx5_bf *bf = sq->bf;
 	uint8_t *reg = bf->reg + bf->offset;
 	bool blueflame = bb != 0 && bb * CRPC_MLX5_BB <= bf->size;
-	uint32_t i;
 
 	/* Without it the device could see the record first and fetch a WQE that is half written. */
 	crpc_dma_wmb();
@@ -64,7 +62,7 @@ crpc_mlx5_ring(struct crpc_mlx5_sq *sq, const uint8_t *wqe, uint32_t bb)
 	 * this WQE. */
 	crpc_dma_doorbell_wmb();
 	if (blueflame) {
-		for (i = 0; i < bb; i++) {
+		for (uint32_t i = 0; i < bb; i++) {
 			crpc_mlx5_bf_block(reg + i * CRPC_MLX5_BB, wqe);
 			wqe += CRPC_MLX5_BB;
 			if (crpc_unlikely(wqe == sq->end))

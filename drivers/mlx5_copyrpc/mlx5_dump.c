@@ -68,10 +68,8 @@ cqe_name(uint32_t opcode)
 static void
 put_inline(struct text *t, const uint8_t *ring, size_t ring_len, size_t at, uint32_t len)
 {
-	uint32_t i;
-
 	put(t, " | inline %u:", len);
-	for (i = 0; i < len && i < INLINE_SHOWN; i++)
+	for (uint32_t i = 0; i < len && i < INLINE_SHOWN; i++)
 		put(t, "%s%02x", i % 4 == 0 ? " " : "", ring[(at + i) % ring_len]);
 	if (len > INLINE_SHOWN)
 		put(t, " ...");
@@ -114,7 +112,7 @@ put_av(struct text *t, const uint8_t *wqe, bool dc)
 	/* Both lie in the first block. */
 	memcpy(&av, wqe + CRPC_MLX5_SEG, sizeof(av));
 	dest = be32toh(av.dqp_dct);
-	put(t, " | to 0x%x lid %u%s", dest & CRPC_MLX5_QPN_MASK, be16toh(av.rlid),
+	put(t, " | to 0x%x lid %u%s", dest & CRPC_IB_QPN_MASK, be16toh(av.rlid),
 		dest & MLX5_EXTENDED_UD_AV ? "" : " compact");
 	if (!dc)
 		put(t, " qkey 0x%x", be32toh(av.key.qkey.qkey));
@@ -170,7 +168,7 @@ crpc_mlx5_cqe_text(const union crpc_mlx5_cqe *cqe, char *buf, size_t len)
 	if (len == 0)
 		return 0;
 	put(&t, "CQE %s owner %u qp 0x%x counter %u", cqe_name(opcode),
-		op_own & MLX5_CQE_OWNER_MASK, word & CRPC_MLX5_QPN_MASK,
+		op_own & MLX5_CQE_OWNER_MASK, word & CRPC_IB_QPN_MASK,
 		be16toh(cqe->ok.wqe_counter));
 	if ((op_own & CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED)
 		put(&t, " compressed");
@@ -186,30 +184,28 @@ crpc_mlx5_cqe_text(const union crpc_mlx5_cqe *cqe, char *buf, size_t len)
 	return t.used;
 }
 
-size_t
+void
 crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len)
 {
 	const struct crpc_mlx5_sq *sq = &qp->own;
 
 	text[0] = '\0';
-	if (sq->pi == 0)
-		return 0;
-	return crpc_mlx5_wqe_text(
-		sq->buf, sq->bb_mask + 1, sq->newest, qp->kind == CRPC_MLX5_DCI, text, len);
+	if (sq->pi != 0)
+		crpc_mlx5_wqe_text(
+			sq->buf, sq->bb_mask + 1, sq->newest, qp->kind == CRPC_IB_DCI, text, len);
 }
 
 void
 crpc_mlx5_dump(const struct crpc_rdma *base, FILE *out)
 {
 	const struct crpc_mlx5_dev_ctl *dev = (const struct crpc_mlx5_dev_ctl *)(const void *)base;
-	const struct crpc_mlx5_qp_ctl *qp;
 
 	fprintf(out,
 		"cq: %u read, %u entries, %u of %u set aside; %" PRIu64 " doorbells, %" PRIu64
 		" WQEs, %" PRIu64 " polls, %" PRIu64 " of them empty\n",
-		dev->dp.cq.ci, dev->dp.cq.mask + 1, dev->cq_used, dev->cq_depth,
+		dev->dp.cq.ci, dev->dp.cq.mask + 1, dev->ib.cq_used, dev->ib.cq_depth,
 		dev->dp.stats.doorbells, dev->dp.stats.wqes, dev->dp.stats.polls,
 		dev->dp.stats.empty_polls);
-	for (qp = dev->qps; qp != NULL; qp = qp->next)
+	for (const struct crpc_mlx5_qp_ctl *qp = dev->qps; qp != NULL; qp = qp->next)
 		crpc_mlx5_queue_dump(&qp->dp, out);
 }

@@ -31,9 +31,8 @@ const struct crpc_mlx5_syndrome *
 crpc_mlx5_syndrome_find(uint8_t number)
 {
 	static const struct crpc_mlx5_syndrome unknown = {0, -EIO, "unknown syndrome"};
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(syndromes); i++) {
+	for (size_t i = 0; i < CRPC_DIM(syndromes); i++) {
 		if (syndromes[i].number == number)
 			return &syndromes[i];
 	}
@@ -62,7 +61,7 @@ crpc_mlx5_cqe_fault(struct crpc_mlx5_qp *qp, const char *why)
 {
 	struct crpc_mlx5_dci *dci = crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp);
 
-	if (qp->kind != CRPC_MLX5_DCI)
+	if (qp->kind != CRPC_IB_DCI)
 		crpc_mlx5_qp_fault(qp, -EIO, 0, why);
 	else if (!crpc_mlx5_dci_is_gone(dci))
 		crpc_mlx5_dci_give_up(dci, why);
@@ -114,7 +113,7 @@ crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq
 	if (!send || sq->buf == NULL)
 		return;
 	crpc_mlx5_wqe_text(
-		sq->buf, sq->bb_mask + 1, counter, qp->kind == CRPC_MLX5_DC, text, sizeof(text));
+		sq->buf, sq->bb_mask + 1, counter, qp->kind == CRPC_IB_DC, text, sizeof(text));
 	crpc_info("%s", text);
 }
 
@@ -149,13 +148,13 @@ crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 		return 0;
 	}
 	dev->stats.error_cqes++;
-	if (qp->kind == CRPC_MLX5_DCI)
+	if (qp->kind == CRPC_IB_DCI)
 		return crpc_mlx5_dci_error(
 			dev, crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), cqe, out);
 	crpc_mlx5_error_log(qp, sq, cqe);
 	/* A target may go on after an error, and one of a datagram that is sent stops the send
 	 * queue only (SQER). A queue pair does not go on. */
-	if (qp->kind != CRPC_MLX5_RC && qp->state != CRPC_MLX5_QP_ERROR)
+	if (qp->kind != CRPC_IB_RC && qp->state != CRPC_MLX5_QP_ERROR)
 		crpc_mlx5_qp_to_error(qp);
 	qp->state = CRPC_MLX5_QP_ERROR;
 	if (opcode == MLX5_CQE_REQ_ERR)

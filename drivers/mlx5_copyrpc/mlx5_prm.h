@@ -42,7 +42,6 @@
 /** Blocks of a send queue, at most, so that a full one is no empty one. */
 #define CRPC_MLX5_BLOCKS_MAX   (1u << 15)
 #define CRPC_MLX5_CQE_CTR_MASK 0xffffffu
-#define CRPC_MLX5_QPN_MASK     0xffffffu
 /** ds field of qpn_ds. */
 #define CRPC_MLX5_DS_MASK 0x3fu
 
@@ -63,9 +62,6 @@ struct crpc_mlx5_ctrl {
 #define CRPC_MLX5_INLINE_MAX_OF(head)                                                              \
 	(CRPC_MLX5_WQEBB_MAX * CRPC_MLX5_BB - (head) - sizeof(struct mlx5_wqe_inl_data_seg))
 #define CRPC_MLX5_INLINE_MAX CRPC_MLX5_INLINE_MAX_OF(CRPC_MLX5_RC_HEAD)
-
-/** What a datagram has in front of its payload where it arrives: a GRH, or room for one. */
-#define CRPC_MLX5_GRH 40
 
 /** Completion. */
 union crpc_mlx5_cqe {
@@ -108,7 +104,7 @@ struct crpc_mlx5_mini_cqe {
 #define CRPC_MLX5_CQE_COMPRESSED 0xcu
 
 /* The parts of crpc_mlx5_cqe.tail, in the CPU's byte order. */
-#define CRPC_MLX5_TAIL_QPN(tail)     ((uint32_t)((tail) >> 32) & CRPC_MLX5_QPN_MASK)
+#define CRPC_MLX5_TAIL_QPN(tail)     ((uint32_t)((tail) >> 32) & CRPC_IB_QPN_MASK)
 #define CRPC_MLX5_TAIL_COUNTER(tail) ((uint32_t)((tail) >> 16) & CRPC_MLX5_WQE_CTR_MASK)
 #define CRPC_MLX5_TAIL_OPCODE(tail)  ((uint32_t)((tail) >> 4) & 0xf)
 #define CRPC_MLX5_TAIL_OWNER(tail)   ((uint32_t)(tail)&MLX5_CQE_OWNER_MASK)

@@ -1,95 +1,66 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What all kinds of queue pairs share: how they are made and moved through their states, the memory
- * taken over by mlx5dv_init_obj(), the table from QPN to queue pair, and the route to a peer.
+ * What all kinds of queue pairs share: how they are made, the memory taken over by
+ * mlx5dv_init_obj(), the table from QPN to queue pair, and the address vector of a peer.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
-#include "crpc_clock.h"
 #include "crpc_log.h"
 #include "mlx5_ring.h"
 
-#define HOP_LIMIT 64
-/* Local acknowledge timeout 4.096 us << 14 = 67 ms, seven tries: a dead peer is detected within
- * about half a second (a card may take up to four times that), a busy switch is not mistaken for
- * one. */
-#define ACK_TIMEOUT 14
-#define RETRY_COUNT 7
-/* A sender waits for a receiver that polls too slowly; 7 is for ever, and deadlines are the
- * protocol's. */
-#define RNR_RETRY 7
-/* Code of 60 us: how long a sender holds back when the peer had no receive. */
-#define MIN_RNR_TIMER 5
 /* Blocks kept for the WQE whose completion ends DRAINING. */
 #define DRAIN_BLOCKS 2
+/* grh_gid_fl of an address vector: there is a global route. */
+#define AV_GRH (1u << 30)
 
 #define OPS_REMOTE                                                                                 \
 	(IBV_QP_EX_WITH_RDMA_WRITE | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM | IBV_QP_EX_WITH_RDMA_READ)
-#define INIT_COMMON (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
-#define RTS_REQUESTER                                                                              \
-	(IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |                    \
-		IBV_QP_MAX_QP_RD_ATOMIC)
 
-/* How the kinds of queue pairs differ where rdma-core makes them and moves their states. */
+/* How the kinds of queue pairs differ where rdma-core makes them. */
 static const struct shape {
-	const char *name;
 	size_t size; /* Of the object. */
 	size_t head; /* Bytes of a WQE before its payload. */
 	enum ibv_qp_type type;
 	enum mlx5dv_dc_type dc_type;
 	uint64_t ops;
-	int to[3];               /* What INIT, RTR and RTS set. */
 	enum ibv_qp_state first; /* The state in which it is made. */
 	/* Memory of its own, once its queues are known; NULL: none. 0 or -errno. */
 	int (*memory_init)(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);
 } shapes[] = {
-	[CRPC_MLX5_RC] =
+	[CRPC_IB_RC] =
 		{
-			.name = "reliable connection",
 			.size = sizeof(struct crpc_mlx5_qp_ctl),
 			.head = CRPC_MLX5_RC_HEAD,
 			.type = IBV_QPT_RC,
 			.ops = OPS_REMOTE,
-			.to = {INIT_COMMON | IBV_QP_ACCESS_FLAGS,
-				IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-					IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-				RTS_REQUESTER},
 			.first = IBV_QPS_INIT,
 		},
-	[CRPC_MLX5_UD] =
+	[CRPC_IB_UD] =
 		{
-			.name = "datagram queue pair",
 			.size = sizeof(struct crpc_mlx5_ud),
 			.head = CRPC_MLX5_UD_HEAD,
 			.type = IBV_QPT_UD,
 			.ops = IBV_QP_EX_WITH_SEND | IBV_QP_EX_WITH_SEND_WITH_IMM,
-			.to = {INIT_COMMON | IBV_QP_QKEY, 0, IBV_QP_SQ_PSN},
 			.first = IBV_QPS_RTS,
 			.memory_init = crpc_mlx5_ud_memory_init,
 		},
-	[CRPC_MLX5_DC] =
+	[CRPC_IB_DC] =
 		{
-			.name = "DC target",
-			.size = sizeof(struct crpc_mlx5_dc),
+			.size = sizeof(struct crpc_mlx5_qp_ctl),
 			.head = CRPC_MLX5_DC_HEAD,
 			.type = IBV_QPT_DRIVER,
 			.dc_type = MLX5DV_DCTYPE_DCT,
-			.to = {INIT_COMMON | IBV_QP_ACCESS_FLAGS,
-				IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU},
 			.first = IBV_QPS_RTR,
 		},
-	[CRPC_MLX5_DCI] =
+	[CRPC_IB_DCI] =
 		{
-			.name = "DC initiator",
 			.size = sizeof(struct crpc_mlx5_dci),
 			.head = CRPC_MLX5_DC_HEAD,
 			.type = IBV_QPT_DRIVER,
 			.dc_type = MLX5DV_DCTYPE_DCI,
 			.ops = OPS_REMOTE,
-			.to = {INIT_COMMON, IBV_QP_PATH_MTU, RTS_REQUESTER},
 			.first = IBV_QPS_RTS,
 			.memory_init = crpc_mlx5_dci_memory_init,
 		},
@@ -105,62 +76,35 @@ crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max)
 	return (uint32_t)(crpc_align_up(head + crpc_max(gather, inl), CRPC_MLX5_BB) / CRPC_MLX5_BB);
 }
 
-/* Sends of a queue of this depth between two completions. */
-static uint32_t
-signal_every(const struct crpc_mlx5_dev_ctl *dev, uint32_t depth, uint32_t most)
-{
-	if (dev->signal_every != 0)
-		return (uint32_t)crpc_min(dev->signal_every, depth);
-	return (uint32_t)crpc_min(crpc_max(depth / 4, 1), most);
-}
-
 /* The sizes of a queue pair, if there is room for it; 0, or -EINVAL or -ENOSPC. */
 static int
 sizes_init(const struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
 	const struct crpc_rdma_qp_conf *conf)
 {
 	size_t head = shapes[qp->dp.kind].head;
+	int rc;
 
 	/* What an initiator has outstanding is set aside with the queue pairs that use it. */
-	qp->cq_share = qp->dp.kind == CRPC_MLX5_DCI ? 1 : conf->sq_depth + conf->rq_depth;
-	if (conf->inline_max > CRPC_MLX5_INLINE_MAX_OF(head))
-		return crpc_fail(-EINVAL, "queue pair: inline_max %u is above %zu",
-			conf->inline_max, CRPC_MLX5_INLINE_MAX_OF(head));
-	if (dev->num_qps == CRPC_RDMA_QPS_MAX)
-		return crpc_fail(-ENOSPC,
-			"queue pair: the device has %u already, the most there may be",
-			CRPC_RDMA_QPS_MAX);
-	if (qp->cq_share > dev->cq_depth - dev->cq_used)
-		return crpc_fail(-ENOSPC,
-			"queue pair: sq_depth %u + rq_depth %u do not fit: %u of the %u "
-			"completions of cq_depth are set aside already: open the device with a "
-			"larger cq_depth",
-			conf->sq_depth, conf->rq_depth, dev->cq_used, dev->cq_depth);
+	qp->cq_share = qp->dp.kind == CRPC_IB_DCI ? 1 : conf->sq_depth + conf->rq_depth;
+	rc = crpc_ib_room_check(&dev->ib, conf, qp->cq_share, CRPC_MLX5_INLINE_MAX_OF(head));
+	if (rc != 0)
+		return rc;
 	qp->rq_depth = conf->rq_depth;
 	qp->dp.depth = conf->sq_depth;
 	qp->dp.bb_max = crpc_mlx5_wqebb_max(head, conf->inline_max);
 	/* What fits behind the headers when a WQE uses all its blocks. */
 	qp->dp.inline_max = (uint32_t)(qp->dp.bb_max * CRPC_MLX5_BB - head -
 		sizeof(struct mlx5_wqe_inl_data_seg));
-	qp->dp.signal_every = signal_every(dev, conf->sq_depth, CRPC_MLX5_SIGNAL_EVERY_MAX);
+	qp->dp.signal_every =
+		crpc_ib_signal_every(dev->signal_every, conf->sq_depth, CRPC_MLX5_SIGNAL_EVERY_MAX);
 	return 0;
-}
-
-int
-crpc_mlx5_verbs_errno(const char *what)
-{
-	int err = errno;
-
-	crpc_err("queue pair: no %s: %s%s", what, strerror(err),
-		err == EOPNOTSUPP ? ": the device has no such transport" : "");
-	return err == EINVAL || err == EOPNOTSUPP ? -err : -ENOMEM;
 }
 
 static int
 ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 {
 	const struct shape *shape = &shapes[qp->dp.kind];
-	bool sends = qp->dp.kind != CRPC_MLX5_DC;
+	bool sends = qp->dp.kind != CRPC_IB_DC;
 	struct mlx5dv_qp_init_attr dv_attr = {
 		.comp_mask = (shape->dc_type != 0 ? MLX5DV_QP_INIT_ATTR_MASK_DC : 0) |
 			(sends ? MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS : 0),
@@ -174,7 +118,7 @@ ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 		.recv_cq = dev->cq,
 		.srq = qp->srq,
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
-		.pd = dev->pd,
+		.pd = dev->ib.pd,
 	};
 
 	if (sends) {
@@ -193,7 +137,7 @@ ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 		dv_attr.dc_init_attr.dct_access_key = qp->key;
 	}
 	qp->ibqp = mlx5dv_create_qp(dev->dp.context, &attr, &dv_attr);
-	return qp->ibqp != NULL ? 0 : crpc_mlx5_verbs_errno(shape->name);
+	return qp->ibqp != NULL ? 0 : crpc_ib_errno(crpc_ib_kind_name(qp->dp.kind));
 }
 
 void
@@ -202,23 +146,21 @@ crpc_mlx5_rq_prefill(
 {
 	/* The list of a receive's buffers ends at this key. */
 	const struct mlx5_wqe_data_seg none = {.lkey = htobe32(MLX5_INVALID_LKEY)};
-	struct mlx5_wqe_data_seg data = {
-		.byte_count = htobe32(CRPC_MLX5_GRH + CRPC_MLX5_UD_LEN_MAX)};
+	struct mlx5_wqe_data_seg data = {.byte_count = htobe32(CRPC_IB_GRH + CRPC_IB_UD_LEN_MAX)};
 	struct mlx5_wqe_srq_next_seg next = {0};
 	uint8_t *wqe = buf, *seg;
-	uint32_t i;
 
-	for (i = 0; i < num; i++, wqe += stride) {
+	for (uint32_t i = 0; i < num; i++, wqe += stride) {
 		memset(wqe, 0, stride);
 		seg = wqe;
-		if (kind == CRPC_MLX5_DC) { /* A shared queue is a list; ours is a circle. */
+		if (kind == CRPC_IB_DC) { /* A shared queue is a list; ours is a circle. */
 			next.next_wqe_index = htobe16((uint16_t)((i + 1) % num));
 			memcpy(seg, &next, sizeof(next));
 			seg += sizeof(next);
-		} else if (kind == CRPC_MLX5_UD) {
+		} else if (kind == CRPC_IB_UD) {
 			data.lkey = htobe32(ud->lkey);
-			data.addr = htobe64((uintptr_t)ud->buf + (uint64_t)i * CRPC_MLX5_UD_STRIDE +
-				CRPC_MLX5_UD_PAYLOAD - CRPC_MLX5_GRH);
+			data.addr = htobe64((uintptr_t)ud->buf + (uint64_t)i * CRPC_IB_UD_STRIDE +
+				CRPC_IB_UD_PAYLOAD - CRPC_IB_GRH);
 			memcpy(seg, &data, sizeof(data));
 			seg += sizeof(data);
 		}
@@ -253,10 +195,9 @@ void
 crpc_mlx5_table_fill(struct crpc_mlx5_dev_ctl *dev)
 {
 	struct crpc_mlx5_table *t = &dev->dp.table;
-	struct crpc_mlx5_qp_ctl *qp;
 
 	memset(t->slot, 0, (t->mask + 1) * sizeof(*t->slot));
-	for (qp = dev->qps; qp != NULL; qp = qp->next) {
+	for (struct crpc_mlx5_qp_ctl *qp = dev->qps; qp != NULL; qp = qp->next) {
 		if (qp->ibqp != NULL && qp->dp.state != CRPC_MLX5_QP_RETIRED)
 			crpc_mlx5_table_add(t, &qp->dp);
 	}
@@ -267,26 +208,29 @@ list_add(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 {
 	struct crpc_mlx5_slot *old = dev->dp.table.slot;
 
-	if (2 * (dev->num_qps + 1) > dev->dp.table.mask + 1) {
-		if (crpc_mlx5_table_init(&dev->dp.table, dev->num_qps + 1) != 0)
+	if (2 * (dev->ib.num_qps + 1) > dev->dp.table.mask + 1) {
+		if (crpc_mlx5_table_init(&dev->dp.table, dev->ib.num_qps + 1) != 0)
 			return -ENOMEM;
 		free(old);
 	}
 	qp->next = dev->qps;
 	dev->qps = qp;
-	dev->num_qps++;
-	dev->cq_used += qp->cq_share;
+	dev->ib.num_qps++;
+	dev->ib.cq_used += qp->cq_share;
 	crpc_mlx5_table_fill(dev);
 	return 0;
 }
 
-/* Frees what there is of it. False: the device may still use it, so nothing is given back. */
+/* Frees what there is of it. False: the device may still use it, so it is kept. */
 static bool
 objects_free(struct crpc_mlx5_qp_ctl *qp)
 {
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
 	int rc = qp->ibqp != NULL ? ibv_destroy_qp(qp->ibqp) : 0;
 
 	if (rc != 0) {
+		qp->next = dev->kept;
+		dev->kept = qp;
 		crpc_err("qp_free: qp 0x%x: %s: its memory stays until the device is closed",
 			qp->ibqp->qp_num, strerror(rc));
 		return false;
@@ -319,13 +263,10 @@ crpc_mlx5_qp_end(struct crpc_mlx5_qp_ctl *qp)
 		fault = &(*fault)->next_fault;
 	if (*fault != NULL)
 		*fault = qp->dp.next_fault;
-	dev->num_qps--;
+	dev->ib.num_qps--;
 	/* The number of one that was destroyed before may be another one's by now. */
-	if (!objects_free(qp)) {
-		qp->next = dev->kept;
-		dev->kept = qp;
-	} else {
-		dev->cq_used -= share;
+	if (objects_free(qp)) {
+		dev->ib.cq_used -= share;
 		if (had_number)
 			crpc_mlx5_cq_forget(&dev->dp.cq, qpn);
 	}
@@ -335,10 +276,10 @@ crpc_mlx5_qp_end(struct crpc_mlx5_qp_ctl *qp)
 void
 crpc_mlx5_kept_free(struct crpc_mlx5_dev_ctl *dev)
 {
-	struct crpc_mlx5_qp_ctl *qp;
+	struct crpc_mlx5_qp_ctl *qp = dev->kept, *next;
 
-	while ((qp = dev->kept) != NULL) {
-		dev->kept = qp->next;
+	for (dev->kept = NULL; qp != NULL; qp = next) {
+		next = qp->next;
 		objects_free(qp);
 	}
 }
@@ -392,78 +333,17 @@ queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, struct m
 	sq->dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_SND_DBR];
 	sq->qpn_shl8 = qp->ibqp->qp_num << 8;
 	sq->signal_every = qp->dp.signal_every;
-	if (qp->dp.kind == CRPC_MLX5_DCI) {
+	if (qp->dp.kind == CRPC_IB_DCI) {
 		/* Some blocks are kept free, so the ring does not hold as many of the largest. */
 		sq->reserved = DRAIN_BLOCKS;
 		sq->signal_every = (uint32_t)crpc_min(CRPC_MLX5_DCI_DEPTH / 2,
-			signal_every(dev, CRPC_MLX5_DCI_DEPTH, CRPC_MLX5_DCI_SIGNAL_EVERY));
+			crpc_ib_signal_every(dev->signal_every, CRPC_MLX5_DCI_DEPTH,
+				CRPC_MLX5_DCI_SIGNAL_EVERY));
 	}
 	qp->dp.rq.dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_RCV_DBR];
 	if (shapes[qp->dp.kind].memory_init != NULL)
 		return shapes[qp->dp.kind].memory_init(qp, raw);
-	crpc_mlx5_rq_prefill(CRPC_MLX5_RC, NULL, raw->rq.buf, raw->rq.wqe_cnt, raw->rq.stride);
-	return 0;
-}
-
-/* What a sender needs. With its highest bit a Q_Key would stand for the sender's own. */
-static int
-keys_make(struct crpc_mlx5_qp_ctl *qp)
-{
-	if (qp->dp.kind == CRPC_MLX5_RC)
-		qp->psn = (uint32_t)crpc_clock_ticks() & 0xffffff;
-	if (qp->dp.kind != CRPC_MLX5_UD && qp->dp.kind != CRPC_MLX5_DC)
-		return 0;
-	if (getrandom(&qp->key, sizeof(qp->key), 0) != sizeof(qp->key))
-		return -EIO;
-	if (qp->dp.kind == CRPC_MLX5_UD)
-		qp->key &= 0x7fffffff;
-	return 0;
-}
-
-struct ibv_qp_attr
-crpc_mlx5_attr(const struct crpc_mlx5_qp_ctl *qp)
-{
-	const struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
-
-	return (struct ibv_qp_attr){
-		.port_num = dev->port,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
-		.qkey = (uint32_t)qp->key,
-		.path_mtu = dev->port_attr.active_mtu,
-		.sq_psn = qp->psn,
-		.timeout = ACK_TIMEOUT,
-		.retry_cnt = RETRY_COUNT,
-		.rnr_retry = RNR_RETRY,
-		.min_rnr_timer = MIN_RNR_TIMER,
-		.max_rd_atomic = dev->rd_atomic,
-		.max_dest_rd_atomic = dev->rd_atomic,
-		.ah_attr =
-			{
-				.port_num = dev->port,
-				.is_global = dev->has_gid,
-				.grh = {.sgid_index = (uint8_t)dev->gid_index,
-					.hop_limit = HOP_LIMIT},
-			},
-	};
-}
-
-int
-crpc_mlx5_qp_move(struct crpc_mlx5_qp_ctl *qp, struct ibv_qp_attr *attr, enum ibv_qp_state last)
-{
-	const struct shape *shape = &shapes[qp->dp.kind];
-	int rc;
-
-	while (attr->qp_state < last) {
-		attr->qp_state++;
-		rc = ibv_modify_qp(
-			qp->ibqp, attr, IBV_QP_STATE | shape->to[attr->qp_state - IBV_QPS_INIT]);
-		if (rc != 0)
-			return crpc_fail(-EIO, "%s 0x%x to state %d on port %u: %s", shape->name,
-				qp->ibqp->qp_num, (int)attr->qp_state, attr->port_num,
-				strerror(rc));
-		if (attr->qp_state == IBV_QPS_INIT && qp->dp.kind <= CRPC_MLX5_UD)
-			crpc_mlx5_rq_start(qp);
-	}
+	crpc_mlx5_rq_prefill(CRPC_IB_RC, NULL, raw->rq.buf, raw->rq.wqe_cnt, raw->rq.stride);
 	return 0;
 }
 
@@ -471,9 +351,13 @@ crpc_mlx5_qp_move(struct crpc_mlx5_qp_ctl *qp, struct ibv_qp_attr *attr, enum ib
 static int
 qp_start(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 {
-	struct ibv_qp_attr attr = crpc_mlx5_attr(qp);
-	int rc = crpc_mlx5_qp_move(qp, &attr, shapes[qp->dp.kind].first);
+	struct ibv_qp_attr attr = crpc_ib_attr(&dev->ib, qp->psn, qp->key);
+	int rc = crpc_ib_move(qp->dp.kind, qp->ibqp, &attr, IBV_QPS_INIT);
 
+	if (rc == 0 && qp->dp.kind <= CRPC_IB_UD)
+		crpc_mlx5_rq_start(qp);
+	if (rc == 0)
+		rc = crpc_ib_move(qp->dp.kind, qp->ibqp, &attr, shapes[qp->dp.kind].first);
 	if (rc != 0)
 		return rc;
 	/* A DC target has its number only now. */
@@ -491,35 +375,29 @@ crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, uint8_t kind, const struct crpc
 	struct mlx5dv_qp raw = {0};
 	int rc;
 
-	if (qp == NULL) {
-		errno = ENOMEM;
+	if (qp == NULL)
 		return NULL;
-	}
 	memset(qp, 0, size);
 	qp->dp.base = (struct crpc_rdma_qp){.dev = &dev->dp.base, .id = conf->id};
 	qp->dp.kind = kind;
 	qp->dp.sq = &qp->dp.own;
-	if (kind == CRPC_MLX5_UD || kind == CRPC_MLX5_DCI)
+	if (kind == CRPC_IB_UD || kind == CRPC_IB_DCI)
 		qp->dp.rq.state = CRPC_MLX5_RQ_NO_IMM;
 	rc = sizes_init(dev, qp, conf);
 	if (rc == 0)
-		rc = keys_make(qp);
-	if (rc == 0 && kind == CRPC_MLX5_DC)
+		rc = crpc_ib_keys_make(kind, &qp->psn, &qp->key);
+	if (rc == 0 && kind == CRPC_IB_DC)
 		rc = crpc_mlx5_srq_init(dev, qp);
 	if (rc == 0)
 		rc = ibqp_create(dev, qp);
-	if (rc == 0 && kind != CRPC_MLX5_DC)
+	if (rc == 0 && kind != CRPC_IB_DC)
 		rc = queues_init(dev, qp, &raw);
 	if (rc == 0)
 		rc = qp_start(dev, qp);
 	if (rc == 0)
 		return qp;
-	if (!objects_free(qp)) {
-		qp->next = dev->kept;
-		dev->kept = qp;
-	}
-	errno = -rc;
-	return NULL;
+	objects_free(qp);
+	return crpc_null(rc);
 }
 
 void
@@ -530,74 +408,30 @@ crpc_mlx5_rq_start(struct crpc_mlx5_qp_ctl *qp)
 	crpc_store_release(qp->dp.rq.dbrec, htobe32(qp->rq_depth & CRPC_MLX5_WQE_CTR_MASK));
 }
 
-int
-crpc_mlx5_route_fill(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_addr *peer,
-	struct ibv_ah_attr *ah)
-{
-	bool ethernet = dev->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
-	bool lid_is_enough = !ethernet && peer->lid != 0 &&
-		(dev->port_attr.flags & IBV_QPF_GRH_REQUIRED) == 0 &&
-		!(dev->has_gid && peer->has_gid && memcmp(dev->gid.raw, peer->gid, 8) != 0);
-
-	if (peer->link_layer != dev->port_attr.link_layer)
-		return crpc_fail(-EHOSTUNREACH, "connect: the peer's port is %s and this one is %s",
-			peer->link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand",
-			ethernet ? "Ethernet" : "InfiniBand");
-	*ah = (struct ibv_ah_attr){.port_num = dev->port, .dlid = peer->lid};
-	if (lid_is_enough)
-		return 0;
-	if (!dev->has_gid || !peer->has_gid)
-		return crpc_fail(-EHOSTUNREACH,
-			"connect: the route needs a GID, and %s has none: check gid_index",
-			dev->has_gid ? "the peer" : "this port");
-	ah->is_global = 1;
-	ah->grh.sgid_index = (uint8_t)dev->gid_index;
-	ah->grh.hop_limit = HOP_LIMIT;
-	memcpy(ah->grh.dgid.raw, peer->gid, sizeof(peer->gid));
-	return 0;
-}
-
 struct ibv_ah *
-crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_mlx5_addr *peer,
+crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_ib_addr *peer,
 	struct mlx5_wqe_av *av, bool *full)
 {
-	struct ibv_ah_attr attr = {0};
 	struct mlx5dv_ah raw = {0};
 	struct mlx5dv_obj obj = {.ah = {.out = &raw}};
-	struct ibv_ah *ah;
+	struct ibv_ah *ah = crpc_ib_ah_make(&dev->ib, peer);
 
-	if (crpc_mlx5_route_fill(dev, peer, &attr) != 0) {
-		errno = EHOSTUNREACH;
+	if (ah == NULL)
 		return NULL;
-	}
-	/* This also resolves the peer's MAC where the port is Ethernet. */
-	ah = ibv_create_ah(dev->pd, &attr);
-	if (ah == NULL) {
-		crpc_err("connect: no address handle for qp 0x%x: %s", peer->qpn, strerror(errno));
-		errno = errno == ENOMEM ? ENOMEM : EHOSTUNREACH;
-		return NULL;
-	}
 	obj.ah.in = ah;
 	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH) != 0) {
 		crpc_err("connect: rdma-core does not show the address vector");
 		ibv_destroy_ah(ah);
-		errno = EHOSTUNREACH;
-		return NULL;
+		return crpc_null(-EHOSTUNREACH);
 	}
 	memcpy(av, raw.av, sizeof(*av));
-	/* rdma-core sets the bit where the card knows the long form only. */
-	*full = attr.is_global || (be32toh(av->dqp_dct) & MLX5_EXTENDED_UD_AV) != 0;
+	/* A global route needs all; rdma-core sets the bit where the card knows the long form only.
+	 */
+	*full = ((be32toh(av->grh_gid_fl) & AV_GRH) |
+			(be32toh(av->dqp_dct) & MLX5_EXTENDED_UD_AV)) != 0;
 	av->dqp_dct = htobe32(peer->qpn | MLX5_EXTENDED_UD_AV);
 	av->key.dc_key = 0;
 	return ah;
-}
-
-int
-crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state)
-{
-	struct ibv_qp_attr attr = {.qp_state = state};
-
-	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
 void
@@ -606,11 +440,11 @@ crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *dp)
 	struct crpc_mlx5_qp_ctl *qp = crpc_container_of(dp, struct crpc_mlx5_qp_ctl, dp);
 	int rc;
 
-	if (dp->kind == CRPC_MLX5_DC) {
-		crpc_mlx5_dct_end(crpc_container_of(qp, struct crpc_mlx5_dc, qp));
+	if (dp->kind == CRPC_IB_DC) {
+		crpc_mlx5_dct_end(qp);
 		return;
 	}
-	rc = crpc_mlx5_state_set(qp->ibqp, IBV_QPS_ERR);
+	rc = crpc_ib_state_set(qp->ibqp, IBV_QPS_ERR);
 	if (rc != 0)
 		crpc_warn("qp 0x%x to ERR: %s", dp->qpn, strerror(rc));
 }

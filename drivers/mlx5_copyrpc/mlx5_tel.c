@@ -14,32 +14,36 @@
 /* Characters of a queue's newest WQE: what a string of telemetry holds. */
 #define TEXT_LEN RTE_TEL_MAX_STRING_LEN
 
+/* The numbers of a queue pair: their names, and where its owner finds them. */
+#define QUEUE_NUMBERS(X, qp, sq)                                                                   \
+	X(id, qp->base.id)                                                                         \
+	X(depth, qp->depth)                                                                        \
+	X(posted, qp->posted)                                                                      \
+	X(retired, qp->retired)                                                                    \
+	X(reported, qp->reported)                                                                  \
+	X(unsignalled, sq->buf != NULL ? sq->unsignalled : qp->unsignalled)                        \
+	X(blocks, sq->buf != NULL ? sq->bb_mask + 1 : 0)                                           \
+	X(blocks_outstanding, sq->pi - sq->ci)                                                     \
+	X(signals, sq->signals)                                                                    \
+	X(resets, qp->kind == CRPC_IB_DCI ? dci_resets(qp) : 0)                                    \
+	X(initiator, qp->kind == CRPC_IB_DC && qp->sq != sq ? qp->sq->qpn_shl8 >> 8 : 0)           \
+	X(recv_posted, qp->rq.posted)                                                              \
+	X(buffers_held, qp->rq.ud != NULL ? qp->rq.ud->held : 0)
+
 /* One queue pair, as its owner sees it. */
 struct tel_queue {
 	bool found;
 	const char *kind, *state;
-	uint64_t id, depth, posted, retired, reported, unsignalled;
-	uint64_t blocks, blocks_outstanding, signals, resets, initiator;
-	uint64_t recv_posted, buffers_held;
+#define NUMBER(name, value) uint64_t name;
+	QUEUE_NUMBERS(NUMBER, , )
+#undef NUMBER
 	char newest[TEXT_LEN];
 };
 
-#define NUMBER(name) CRPC_TEL_COUNTER(struct tel_queue, name)
-
 static const struct crpc_tel_counter queue_numbers[] = {
-	NUMBER(id),
-	NUMBER(depth),
-	NUMBER(posted),
-	NUMBER(retired),
-	NUMBER(reported),
-	NUMBER(unsignalled),
-	NUMBER(blocks),
-	NUMBER(blocks_outstanding),
-	NUMBER(signals),
-	NUMBER(resets),
-	NUMBER(initiator),
-	NUMBER(recv_posted),
-	NUMBER(buffers_held),
+#define NUMBER(name, value) CRPC_TEL_COUNTER(struct tel_queue, name),
+	QUEUE_NUMBERS(NUMBER, , )
+#undef NUMBER
 };
 
 /* One device's mailbox. */
@@ -71,39 +75,31 @@ crpc_mlx5_tel_open(struct crpc_mlx5_dev_ctl *dev)
 void
 crpc_mlx5_tel_close(struct crpc_mlx5_dev_ctl *dev)
 {
-	crpc_tel_close(&devices, dev->dp.tel);
+	crpc_tel_close(dev->dp.tel);
 	free(dev->dp.tel);
 }
 
 /* ---- the owner's side ---- */
+
+static uint32_t
+dci_resets(const struct crpc_mlx5_qp *qp)
+{
+	return ((const struct crpc_mlx5_dci *)(const void *)qp)->resets;
+}
 
 static void
 queue_fill(const struct crpc_mlx5_qp *qp, struct tel_queue *out)
 {
 	static const char *const kinds[] = {"RC", "UD", "DC", "DC initiator"};
 	static const char *const states[] = {"idle", "ready", "error", "retired", "draining"};
-	const struct crpc_mlx5_dci *dci = (const struct crpc_mlx5_dci *)(const void *)qp;
 	const struct crpc_mlx5_sq *sq = &qp->own;
-	bool shares = qp->kind == CRPC_MLX5_DC && qp->sq != sq;
 
-	*out = (struct tel_queue){
-		.found = true,
-		.kind = kinds[qp->kind],
-		.state = states[qp->state],
-		.id = qp->base.id,
-		.posted = qp->posted,
-		.retired = qp->retired,
-		.reported = qp->reported,
-		.depth = qp->depth,
-		.unsignalled = sq->buf != NULL ? sq->unsignalled : qp->unsignalled,
-		.blocks = sq->buf != NULL ? sq->bb_mask + 1 : 0,
-		.blocks_outstanding = sq->pi - sq->ci,
-		.signals = sq->signals,
-		.recv_posted = qp->rq.posted,
-		.buffers_held = qp->rq.ud != NULL ? qp->rq.ud->held : 0,
-		.initiator = shares ? qp->sq->qpn_shl8 >> 8 : 0,
-		.resets = qp->kind == CRPC_MLX5_DCI ? dci->resets : 0,
-	};
+	out->found = true;
+	out->kind = kinds[qp->kind];
+	out->state = states[qp->state];
+#define NUMBER(name, value) out->name = value;
+	QUEUE_NUMBERS(NUMBER, qp, sq)
+#undef NUMBER
 	crpc_mlx5_newest_text(qp, out->newest, sizeof(out->newest));
 }
 
@@ -112,11 +108,10 @@ crpc_mlx5_queue_dump(const struct crpc_mlx5_qp *qp, FILE *out)
 {
 	struct tel_queue q;
 	uint64_t value;
-	size_t i;
 
 	queue_fill(qp, &q);
 	fprintf(out, "qp 0x%x %s: %s;", qp->qpn, q.kind, q.state);
-	for (i = 0; i < CRPC_DIM(queue_numbers); i++) {
+	for (size_t i = 0; i < CRPC_DIM(queue_numbers); i++) {
 		memcpy(&value, (const char *)&q + queue_numbers[i].at, sizeof(value));
 		fprintf(out, " %s %" PRIu64, queue_numbers[i].name, value);
 	}
@@ -128,7 +123,6 @@ crpc_mlx5_tel_answer(struct crpc_mlx5_dev *dp)
 {
 	struct crpc_mlx5_tel *tel = (struct crpc_mlx5_tel *)dp->tel;
 	const struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(&dp->base);
-	const struct crpc_mlx5_qp_ctl *qp;
 
 	if (!crpc_tel_begin(dp->tel))
 		return;
@@ -136,13 +130,14 @@ crpc_mlx5_tel_answer(struct crpc_mlx5_dev *dp)
 	crpc_rdma_info_get(&dp->base, &tel->info);
 	tel->cq_ci = dp->cq.ci;
 	tel->cq_entries = dp->cq.mask + 1;
-	tel->cq_used = dev->cq_used;
-	tel->cq_depth = dev->cq_depth;
-	tel->mrs = dev->num_mrs;
-	tel->ahs = dev->num_ahs;
+	tel->cq_used = dev->ib.cq_used;
+	tel->cq_depth = dev->ib.cq_depth;
+	tel->mrs = dev->ib.num_mrs;
+	tel->ahs = dev->ib.num_ahs;
 	tel->num = 0;
 	tel->queue.found = false;
-	for (qp = dev->qps; qp != NULL && tel->num < CRPC_RDMA_QPS_MAX; qp = qp->next) {
+	for (const struct crpc_mlx5_qp_ctl *qp = dev->qps;
+		qp != NULL && tel->num < CRPC_RDMA_QPS_MAX; qp = qp->next) {
 		tel->qpn[tel->num++] = qp->dp.qpn;
 		if (qp->dp.qpn == tel->box.want)
 			queue_fill(&qp->dp, &tel->queue);
@@ -205,11 +200,9 @@ stats_put(struct rte_tel_data *d, const struct crpc_mlx5_tel *tel)
 static bool
 queues_put(struct rte_tel_data *d, const struct crpc_mlx5_tel *tel)
 {
-	uint32_t i;
-
 	rte_tel_data_start_array(d, RTE_TEL_INT_VAL);
 	/* An array of telemetry holds so many, the newest queues first. */
-	for (i = 0; i < tel->num && i < RTE_TEL_MAX_ARRAY_ENTRIES; i++)
+	for (uint32_t i = 0; i < tel->num && i < RTE_TEL_MAX_ARRAY_ENTRIES; i++)
 		rte_tel_data_add_array_int(d, (int)tel->qpn[i]);
 	return true;
 }
@@ -274,10 +267,8 @@ tel_ask(const char *cmd, const char *params, struct rte_tel_data *d)
 __attribute__((constructor)) static void
 tel_register(void)
 {
-	size_t i;
-
 	rte_telemetry_register_cmd(
 		"/crpc/mlx5_copyrpc/list", tel_list, "Numbers of the open devices. No parameters");
-	for (i = 0; i < CRPC_DIM(commands); i++)
+	for (size_t i = 0; i < CRPC_DIM(commands); i++)
 		rte_telemetry_register_cmd(commands[i].name, tel_ask, commands[i].help);
 }

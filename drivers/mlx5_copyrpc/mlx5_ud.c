@@ -15,32 +15,21 @@
 #include "crpc_log.h"
 #include "mlx5_copyrpc.h"
 
-#define BUF_ALIGN 4096
-
 /* Receive buffers for the whole ring, registered, and named by its WQEs. */
 int
 crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw)
 {
-	size_t len = crpc_align_up((uint64_t)raw->rq.wqe_cnt * CRPC_MLX5_UD_STRIDE, BUF_ALIGN);
 	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
 	struct crpc_mlx5_ud *ud = crpc_container_of(qp, struct crpc_mlx5_ud, qp);
 
 	qp->dp.rq.ud = ud;
-	ud->mtu = 128u << dev->port_attr.active_mtu;
+	ud->mtu = 128u << dev->ib.port_attr.active_mtu;
 	ud->mask = raw->rq.wqe_cnt - 1;
-	ud->buf = qp->memory = aligned_alloc(BUF_ALIGN, len);
+	ud->buf = qp->memory = crpc_ib_buffers_make(&dev->ib, raw->rq.wqe_cnt, &qp->mr);
 	if (ud->buf == NULL)
-		return crpc_fail(-ENOMEM, "ud_create: no memory for %u receive buffers of %u bytes",
-			raw->rq.wqe_cnt, CRPC_MLX5_UD_STRIDE);
-	memset(ud->buf, 0, len);
-	qp->mr = ibv_reg_mr(dev->pd, ud->buf, len, IBV_ACCESS_LOCAL_WRITE);
-	if (qp->mr == NULL)
-		return crpc_fail(-ENOMEM,
-			"ud_create: %zu bytes of receive buffers: %s: check the limit of locked "
-			"memory (ulimit -l)",
-			len, strerror(errno));
+		return -ENOMEM;
 	ud->lkey = qp->mr->lkey;
-	crpc_mlx5_rq_prefill(CRPC_MLX5_UD, ud, raw->rq.buf, raw->rq.wqe_cnt, raw->rq.stride);
+	crpc_mlx5_rq_prefill(CRPC_IB_UD, ud, raw->rq.buf, raw->rq.wqe_cnt, raw->rq.stride);
 	return 0;
 }
 
@@ -52,7 +41,7 @@ crpc_mlx5_ud_create(struct crpc_rdma *base, const struct crpc_rdma_ud_conf *conf
 		.rq_depth = conf->rq_depth,
 		.inline_max = conf->inline_max};
 	struct crpc_mlx5_qp_ctl *qp =
-		crpc_mlx5_qp_make(crpc_mlx5_dev_ctl(base), CRPC_MLX5_UD, &qp_conf);
+		crpc_mlx5_qp_make(crpc_mlx5_dev_ctl(base), CRPC_IB_UD, &qp_conf);
 
 	return qp != NULL ? &qp->dp.ud : NULL;
 }
@@ -80,30 +69,23 @@ struct crpc_rdma_ah *
 crpc_mlx5_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
 {
 	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(ud->dev);
-	struct crpc_mlx5_addr peer;
+	struct crpc_ib_addr peer;
 	struct crpc_mlx5_ah *ah;
 	bool full;
-	int err;
 
-	if (crpc_mlx5_addr_decode(bytes, CRPC_MLX5_UD, &peer) != 0) {
-		errno = EPROTO;
-		return NULL;
-	}
+	if (crpc_ib_addr_decode(bytes, CRPC_IB_UD, &peer) != 0)
+		return crpc_null(-EPROTO);
 	ah = calloc(1, sizeof(*ah));
-	if (ah == NULL) {
-		errno = ENOMEM;
+	if (ah == NULL)
 		return NULL;
-	}
 	ah->ibah = crpc_mlx5_av_make(dev, &peer, &ah->av, &full);
 	if (ah->ibah == NULL) {
-		err = errno;
-		free(ah);
-		errno = err;
+		free(ah); /* errno stays. */
 		return NULL;
 	}
 	ah->base.dev = ud->dev;
 	ah->av.key.qkey.qkey = htobe32((uint32_t)peer.key);
-	dev->num_ahs++;
+	dev->ib.num_ahs++;
 	return &ah->base;
 }
 
@@ -113,7 +95,7 @@ crpc_mlx5_ah_free(struct crpc_rdma_ah *base)
 	struct crpc_mlx5_ah *ah = crpc_container_of(base, struct crpc_mlx5_ah, base);
 	int rc;
 
-	crpc_mlx5_dev_ctl(base->dev)->num_ahs--;
+	crpc_mlx5_dev_ctl(base->dev)->ib.num_ahs--;
 	rc = ibv_destroy_ah(ah->ibah);
 	if (rc != 0)
 		crpc_err("ah_free: %s", strerror(rc));

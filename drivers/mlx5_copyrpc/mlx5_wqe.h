@@ -21,8 +21,8 @@ struct crpc_mlx5_req {
 	uint32_t flags;
 	uint32_t imm;
 	uint32_t wr_id;
-	const struct mlx5_wqe_av *av;  /**< To whom: of a datagram, and of a DC queue pair. */
-	uint32_t av_len;               /**< Bytes of it that the WQE needs; 0: none. */
+	const struct mlx5_wqe_av *av; /**< To whom: of a datagram, and of a DC queue pair. */
+	uint32_t av_len;              /**< Bytes of it that the WQE needs; 0: none. */
 	uint32_t rkey;
 	uint64_t raddr; /**< Of all but datagrams. */
 	const struct crpc_rdma_sge *sge;
@@ -43,9 +43,8 @@ static inline uint64_t
 crpc_mlx5_sge_len(const struct crpc_rdma_sge *sge, uint32_t num_sge)
 {
 	uint64_t len = 0;
-	uint32_t i;
 
-	for (i = 0; i < num_sge; i++)
+	for (uint32_t i = 0; i < num_sge; i++)
 		len += sge[i].len;
 	return len;
 }
@@ -58,14 +57,14 @@ crpc_mlx5_inline_put(const struct crpc_mlx5_sq *sq, uint8_t *seg, const struct c
 	uint64_t len = crpc_mlx5_sge_len(req->sge, req->num_sge);
 	uint8_t *dst = seg + sizeof(*head);
 	const uint8_t *src;
-	uint32_t i, n, room;
+	uint32_t n, room;
 
 	if (len == 0)
 		return 0;
 	if (crpc_unlikely(len > req->inline_max))
 		return -1;
 	head->byte_count = htobe32(MLX5_INLINE_SEG | (uint32_t)len);
-	for (i = 0; i < req->num_sge; i++) {
+	for (uint32_t i = 0; i < req->num_sge; i++) {
 		src = req->sge[i].addr;
 		n = req->sge[i].len;
 		if (n == 0)

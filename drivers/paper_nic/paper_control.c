@@ -48,10 +48,8 @@ crpc_paper_open(struct crpc_paper *net, const struct crpc_paper_conf *conf)
 	if (dev != NULL && net->ndevs == 0)
 		net->queues = calloc(2 * PAPER_QUEUES_MAX, sizeof(*net->queues));
 	if (dev == NULL || net->queues == NULL) {
-		crpc_err("open: no memory for a device on paper");
 		free(dev);
-		errno = ENOMEM;
-		return NULL;
+		return crpc_null(crpc_fail(-ENOMEM, "open: no memory for a device on paper"));
 	}
 	net->ndevs++;
 	net->active = net->queues + PAPER_QUEUES_MAX;
@@ -80,15 +78,11 @@ paper_open(const struct crpc_rdma_conf *conf)
 		.blueflame = conf->blueflame};
 
 	if (conf->device == NULL || strncmp(conf->device, "paper", 5) != 0 ||
-		conf->device[5 + strspn(conf->device + 5, "0123456789")] != '\0') {
-		errno = ENODEV;
-		return NULL;
-	}
-	if (conf->port != 1) {
-		crpc_err("open: port %u of %s: it has port 1 only", conf->port, conf->device);
-		errno = EINVAL;
-		return NULL;
-	}
+		conf->device[5 + strspn(conf->device + 5, "0123456789")] != '\0')
+		return crpc_null(-ENODEV);
+	if (conf->port != 1)
+		return crpc_null(crpc_fail(-EINVAL, "open: port %u of %s: it has port 1 only",
+			conf->port, conf->device));
 	return crpc_paper_open(&named_net, &paper);
 }
 
@@ -163,12 +157,11 @@ paper_dump(const struct crpc_rdma *base, FILE *out)
 	const struct crpc_paper_dev *dev = (const struct crpc_paper_dev *)base;
 	const struct crpc_paper_queue *q;
 	const char *state;
-	uint32_t i;
 
 	fprintf(out, "%s%s: cq: %u of %u not polled; in the network: %u datagrams\n", dev->name,
 		dev->dead ? " (killed)" : "", dev->tail - dev->head, dev->conf.cq_depth,
 		dev->net->nflight);
-	for (i = 0; i < dev->net->nqueues; i++) {
+	for (uint32_t i = 0; i < dev->net->nqueues; i++) {
 		q = dev->net->queues[i];
 		if (q == NULL || q->dev != dev)
 			continue;
@@ -192,10 +185,8 @@ paper_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, struct crpc_rdma_
 
 	for (i = 0; i < PAPER_MRS_MAX && dev->mrs[i].len != 0; i++)
 		;
-	if (i == PAPER_MRS_MAX) {
-		crpc_err("mr_reg: %s has %u regions, which is all", dev->name, i);
-		return -ENOMEM;
-	}
+	if (i == PAPER_MRS_MAX)
+		return crpc_fail(-ENOMEM, "mr_reg: %s has %u regions, which is all", dev->name, i);
 	/* the number, and above it one that is not repeated soon */
 	key = (i + PAPER_MRS_MAX * ++dev->last_mr_key) & ~PAPER_RKEY;
 	dev->mrs[i] = (struct paper_mr){.addr = (uintptr_t)addr, .len = len, .key = key};
@@ -335,16 +326,14 @@ addr_get(const struct crpc_paper_queue *q, const uint8_t in[CRPC_RDMA_ADDR_LEN],
 
 	memcpy(addr, in, sizeof(addr));
 	number = addr[ADDR_KIND] >> 8 & 0xff;
-	if (addr[0] != ADDR_MAGIC || (addr[ADDR_KIND] ^ number << 8) != kind) {
-		crpc_err("queue 0x%x: these bytes are no address of its transport on paper",
+	if (addr[0] != ADDR_MAGIC || (addr[ADDR_KIND] ^ number << 8) != kind)
+		return crpc_fail(-EPROTO,
+			"queue 0x%x: these bytes are no address of its transport on paper",
 			q->qp.id);
-		return -EPROTO;
-	}
-	if (number != q->net->number) {
-		crpc_err("queue 0x%x: the peer is on fabric %u, this is %u", q->qp.id, number,
+	if (number != q->net->number)
+		return crpc_fail(-EHOSTUNREACH,
+			"queue 0x%x: the peer is on fabric %u, this is %u", q->qp.id, number,
 			q->net->number);
-		return -EHOSTUNREACH;
-	}
 	*to = (struct paper_target){.index = addr[ADDR_INDEX], .key = addr[ADDR_KEY]};
 	return 0;
 }
@@ -367,11 +356,9 @@ paper_qp_connect(struct crpc_rdma_qp *qp, const uint8_t addr[CRPC_RDMA_ADDR_LEN]
 	struct crpc_paper_queue *q = crpc_container_of(qp, struct crpc_paper_queue, qp);
 	int rc;
 
-	if (q->connected || q->broken) {
-		crpc_err("queue 0x%x: connect: it is %s", q->qp.id,
-			q->broken ? "broken" : "connected");
-		return q->broken ? -EIO : -EISCONN;
-	}
+	if (q->connected || q->broken)
+		return crpc_fail(q->broken ? -EIO : -EISCONN, "queue 0x%x: connect: it is %s",
+			q->qp.id, q->broken ? "broken" : "connected");
 	rc = addr_get(q, addr, &q->peer);
 	q->connected = rc == 0;
 	return rc;
@@ -387,8 +374,7 @@ paper_ah_create(struct crpc_rdma_ud *ud, const uint8_t addr[CRPC_RDMA_ADDR_LEN])
 		rc = addr_get((const struct crpc_paper_queue *)ud, addr, &ah->to);
 	if (rc != 0) {
 		free(ah);
-		errno = -rc;
-		return NULL;
+		return crpc_null(rc);
 	}
 	ah->base.dev = ud->dev;
 	return &ah->base;

@@ -62,9 +62,9 @@ __crpc_paper_purge(struct crpc_paper_queue *q)
 {
 	struct crpc_paper_dev *dev = q->dev;
 	struct crpc_paper_packet **at = &dev->given, *packet;
-	uint32_t from, to = dev->head;
+	uint32_t to = dev->head;
 
-	for (from = dev->head; from != dev->tail; from++) {
+	for (uint32_t from = dev->head; from != dev->tail; from++) {
 		if (dev->cq[from & dev->cq_mask].queue == q)
 			free(dev->cq[from & dev->cq_mask].packet);
 		else
@@ -145,9 +145,7 @@ region_has(const struct crpc_paper_dev *dev, uint32_t key, uint64_t addr, uint64
 static bool
 local_ok(const struct crpc_paper_queue *q, const struct crpc_rdma_wr *wr)
 {
-	uint32_t i;
-
-	for (i = 0; i < wr->num_sge && !(wr->flags & CRPC_RDMA_WR_INLINE); i++) {
+	for (uint32_t i = 0; i < wr->num_sge && !(wr->flags & CRPC_RDMA_WR_INLINE); i++) {
 		if (wr->sge[i].len != 0 &&
 			!region_has(q->dev, wr->sge[i].lkey, (uintptr_t)wr->sge[i].addr,
 				wr->sge[i].len))
@@ -165,11 +163,10 @@ slot_fill(struct crpc_paper_queue *q, struct paper_slot *slot, const struct crpc
 	bool inlined = (wr->flags & CRPC_RDMA_WR_INLINE) != 0;
 	uint8_t *bytes = q->inlined + (size_t)(slot - q->sq) * q->inline_max;
 	uint64_t len = 0;
-	uint32_t i;
 
 	if (wr->num_sge > CRPC_RDMA_SGE_MAX || (wr->op > CRPC_RDMA_READ && q->kind != PAPER_UD))
 		return false;
-	for (i = 0; i < wr->num_sge; i++)
+	for (uint32_t i = 0; i < wr->num_sge; i++)
 		len += wr->sge[i].len;
 	if (len > (q->kind == PAPER_UD ? q->dev->conf.mtu : MSG_MAX) ||
 		(inlined && (wr->op == CRPC_RDMA_READ || len > q->inline_max)))
@@ -502,12 +499,11 @@ bool
 crpc_paper_step(struct crpc_paper *net)
 {
 	uint64_t n = net->nactive + net->nflight, start;
-	uint32_t i;
 
 	if (net->frozen || n == 0)
 		return false;
 	start = net->autorun ? 0 : crpc_paper_rnd(net) % n;
-	for (i = 0; i < net->nactive && start < net->nactive; i++) {
+	for (uint32_t i = 0; i < net->nactive && start < net->nactive; i++) {
 		if (queue_step(net->active[(start + i) % net->nactive]))
 			return true;
 	}
@@ -589,9 +585,8 @@ queue_of(const struct crpc_rdma *base, uint32_t id)
 {
 	const struct crpc_paper *net = ((const struct crpc_paper_dev *)base)->net;
 	struct crpc_paper_queue *q;
-	uint32_t i;
 
-	for (i = 0; i < net->nqueues; i++) {
+	for (uint32_t i = 0; i < net->nqueues; i++) {
 		q = net->queues[i];
 		if (q != NULL && q->qp.dev == base && q->qp.id == id)
 			return q;

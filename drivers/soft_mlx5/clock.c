@@ -56,11 +56,3 @@ uv_clock_open(struct uv_ctx *ctx)
 	crpc_store_relaxed(&ctx->now_ns, info.cycles);
 	return 0;
 }
-
-void
-uv_clock_close(struct uv_ctx *ctx)
-{
-	if (ctx->clock != NULL)
-		munmap(ctx->clock, UV_PAGE);
-	ctx->clock = NULL;
-}

@@ -17,26 +17,21 @@ static int
 srq_attr(const struct uv_call *call, const struct ib_uverbs_create_srq *req,
 		struct sm_srq_attr *attr)
 {
-	struct mlx5_ib_create_srq drv;
-	int err;
+	const struct mlx5_ib_create_srq *drv = uv_drv_req(call);
 
 	if (req->max_wr > UV_SRQ_WR_MAX || req->max_sge > UV_SRQ_SGE_MAX ||
 			req->srq_limit > req->max_wr)
 		return EINVAL;
-	err = uv_driver_req(call, &drv, sizeof(drv), offsetof(struct mlx5_ib_create_srq, flags));
-	if (err != 0)
-		return err;
-	if (drv.flags != 0)
-		return sm_refuse(EOPNOTSUPP, "a shared receive queue with mlx5 flags 0x%x",
-				drv.flags);
+	if (drv->flags != 0)
+		return sm_refuse(
+			EOPNOTSUPP, "a shared receive queue with mlx5 flags 0x%x", drv->flags);
 	attr->nwqe = (uint32_t)crpc_pow2_ceil((uint64_t)req->max_wr + 1);
 	attr->wqe_shift = crpc_log2(crpc_pow2_ceil(crpc_max(32, 16 + (uint64_t)req->max_sge * 16)));
-	attr->max_sge = (uint32_t)((1u << attr->wqe_shift) - 16) / 16;
+	attr->max_sge = req->max_sge;
 	attr->limit = req->srq_limit;
-	attr->buf = (void *)(uintptr_t)drv.buf_addr;
-	attr->dbrec = (void *)(uintptr_t)drv.db_addr;
-	return uv_check_queue(
-		drv.buf_addr, (uint64_t)attr->nwqe << attr->wqe_shift, drv.db_addr);
+	attr->buf = (void *)(uintptr_t)drv->buf_addr;
+	attr->dbrec = (void *)(uintptr_t)drv->db_addr;
+	return uv_check_queue(drv->buf_addr, (uint64_t)attr->nwqe << attr->wqe_shift, drv->db_addr);
 }
 
 static int
@@ -44,37 +39,30 @@ create_srq(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_create_srq *req = uv_req(call);
 	const struct uv_obj *pd = call->obj;
-	struct mlx5_ib_create_srq_resp drv = {0};
-	struct ib_uverbs_create_srq_resp resp = {0};
-	struct uv_srq *srq = call->made;
+	struct mlx5_ib_create_srq_resp *drv = uv_drv_resp(call);
+	struct ib_uverbs_create_srq_resp *resp = uv_resp(call);
+	struct uv_queue *srq = call->made;
 	struct sm_srq_attr attr = {.pd = pd->pd, .user = srq};
 	int err = srq_attr(call, req, &attr);
 
 	if (err != 0)
 		return err;
-	srq->queue.async = (struct uv_events){.ctx = ctx, .element = req->user_handle};
-	srq->max_wr = attr.nwqe - 1;
-	srq->max_sge = req->max_sge;
-	atomic_init(&srq->limit, req->srq_limit);
-	err = sm_srq_create(uv_nic(ctx), &attr, &srq->queue.obj.srq, &drv.srqn);
-	if (err != 0)
-		return err;
-	resp.srq_handle = srq->queue.obj.handle;
-	resp.max_wr = srq->max_wr;
-	resp.max_sge = srq->max_sge;
-	resp.srqn = drv.srqn;
-	uv_reply(call, &resp, sizeof(resp));
-	uv_reply_driver(call, &drv, sizeof(drv));
-	return 0;
+	srq->async = (struct uv_events){.ctx = ctx, .element = req->user_handle};
+	err = sm_srq_create(uv_nic(ctx), &attr, &srq->obj.srq, &drv->srqn);
+	*resp = (struct ib_uverbs_create_srq_resp){
+		.srq_handle = srq->obj.handle,
+		.max_wr = attr.nwqe - 1,
+		.max_sge = attr.max_sge,
+		.srqn = drv->srqn,
+	};
+	return err;
 }
 
 static int
 modify_srq(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_modify_srq *req = uv_req(call);
-	struct uv_srq *srq = call->obj;
-	uint32_t old;
-	int err;
+	const struct uv_obj *srq = call->obj;
 
 	if ((req->attr_mask & IBV_SRQ_MAX_WR) != 0)
 		return sm_refuse(EINVAL, "resizing a shared receive queue");
@@ -82,25 +70,19 @@ modify_srq(struct uv_ctx *ctx, struct uv_call *call)
 		return EINVAL;
 	if ((req->attr_mask & IBV_SRQ_LIMIT) == 0)
 		return 0;
-	if (req->srq_limit > srq->max_wr)
-		return EINVAL;
-	/* First, since the event, which takes it back, may come before the call returns. */
-	old = atomic_exchange_explicit(&srq->limit, req->srq_limit, memory_order_relaxed);
-	err = sm_srq_limit(uv_nic(ctx), srq->queue.obj.srq, req->srq_limit);
-	if (err != 0)
-		crpc_store_relaxed(&srq->limit, old);
-	return err;
+	return sm_srq_limit(uv_nic(ctx), srq->srq, req->srq_limit);
 }
 
 static int
 query_srq(struct uv_ctx *ctx, struct uv_call *call)
 {
-	const struct uv_srq *srq = call->obj;
-	struct ib_uverbs_query_srq_resp resp = {.max_wr = srq->max_wr,
-		.max_sge = srq->max_sge,
-		.srq_limit = crpc_load_relaxed(&srq->limit)};
+	const struct uv_obj *srq = call->obj;
+	struct ib_uverbs_query_srq_resp *resp = uv_resp(call);
+	struct sm_srq_attr attr = sm_srq_query(uv_nic(ctx), srq->srq);
 
-	uv_reply(call, &resp, sizeof(resp));
+	resp->max_wr = attr.nwqe - 1;
+	resp->max_sge = attr.max_sge;
+	resp->srq_limit = attr.limit;
 	return 0;
 }
 
@@ -118,11 +100,11 @@ static const struct qp_type {
 	enum sm_qp_type type;
 	const char *name;
 } qp_types[] = {
-	{IBV_QPT_RC, 0, SM_QPT_RC, "RC"},
-	{IBV_QPT_UC, 0, SM_QPT_UC, "UC"},
-	{IBV_QPT_UD, 0, SM_QPT_UD, "UD"},
-	{IBV_QPT_DRIVER, MLX5_QP_FLAG_TYPE_DCI, SM_QPT_DCI, "DC"},
-	{IBV_QPT_DRIVER, MLX5_QP_FLAG_TYPE_DCT, SM_QPT_DCT, "DC"},
+	{IBV_QPT_RC, 0, SM_RC, "RC"},
+	{IBV_QPT_UC, 0, SM_UC, "UC"},
+	{IBV_QPT_UD, 0, SM_UD, "UD"},
+	{IBV_QPT_DRIVER, MLX5_QP_FLAG_TYPE_DCI, SM_DCI, "DC"},
+	{IBV_QPT_DRIVER, MLX5_QP_FLAG_TYPE_DCT, SM_DCT, "DC"},
 	{IBV_QPT_RAW_PACKET, 0, 0, "RAW_PACKET"},
 	{IBV_QPT_XRC_SEND, 0, 0, "XRC"},
 	{IBV_QPT_XRC_RECV, 0, 0, "XRC"},
@@ -170,31 +152,27 @@ static int
 qp_attr(const struct uv_call *call, const struct ib_uverbs_ex_create_qp *req,
 	struct sm_qp_attr *attr)
 {
-	struct mlx5_ib_create_qp drv;
-	int err;
+	const struct mlx5_ib_create_qp *drv = uv_drv_req(call);
+	int err = qp_type(req->qp_type, drv->flags & QP_DC_FLAGS, &attr->type);
 
-	err = uv_driver_req(
-			call, &drv, sizeof(drv), offsetof(struct mlx5_ib_create_qp, ece_options));
-	if (err == 0)
-		err = qp_type(req->qp_type, drv.flags & QP_DC_FLAGS, &attr->type);
 	if (err != 0)
 		return err;
-	if ((drv.flags & ~(uint32_t)QP_FLAGS) != 0 ||
-			(drv.flags & (MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_TYPE_DCT)) == 0)
-		return sm_refuse(EOPNOTSUPP, "a QP with mlx5 flags 0x%x", drv.flags);
+	if ((drv->flags & ~(uint32_t)QP_FLAGS) != 0 ||
+		(drv->flags & (MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_TYPE_DCT)) == 0)
+		return sm_refuse(EOPNOTSUPP, "a QP with mlx5 flags 0x%x", drv->flags);
 	if (req->max_send_wr > UV_WR_MAX || req->max_recv_wr > UV_WR_MAX ||
 			req->max_send_sge > UV_SGE_MAX || req->max_recv_sge > UV_SGE_MAX)
 		return EINVAL;
-	attr->uidx = drv.uidx;
-	if (attr->type == SM_QPT_DCT) {
-		attr->dc_key = drv.access_key;
+	attr->uidx = drv->uidx;
+	if (attr->type == SM_DCT) {
+		attr->dc_key = drv->access_key;
 		return 0;
 	}
-	attr->rq_nwqe = req->is_srq ? 0 : drv.rq_wqe_count;
-	attr->uar_page = drv.bfreg_index;
-	attr->scatter_cqe = (drv.flags & MLX5_QP_FLAG_SCATTER_CQE) != 0;
-	err = qp_buffers(&drv, attr);
-	if (attr->type == SM_QPT_DCI) /* It only sends, whatever room was made. */
+	attr->rq_nwqe = req->is_srq ? 0 : drv->rq_wqe_count;
+	attr->uar_page = drv->bfreg_index;
+	attr->scatter_cqe = (drv->flags & MLX5_QP_FLAG_SCATTER_CQE) != 0;
+	err = qp_buffers(drv, attr);
+	if (attr->type == SM_DCI) /* It only sends, whatever room was made. */
 		attr->rq_nwqe = 0;
 	return err;
 }
@@ -206,7 +184,7 @@ qp_objects(struct uv_ctx *ctx, const struct ib_uverbs_ex_create_qp *req, struct 
 	struct uv_obj *send_cq = uv_get(ctx, req->send_cq_handle, UV_CQ);
 	struct uv_obj *recv_cq = uv_get(ctx, req->recv_cq_handle, UV_CQ);
 	struct uv_obj *srq = uv_get(ctx, req->srq_handle, UV_SRQ);
-	bool has_srq = req->is_srq && attr->type != SM_QPT_DCI;
+	bool has_srq = req->is_srq && attr->type != SM_DCI;
 
 	if (pd == NULL || send_cq == NULL || recv_cq == NULL || (has_srq && srq == NULL))
 		return EINVAL;
@@ -220,8 +198,7 @@ qp_objects(struct uv_ctx *ctx, const struct ib_uverbs_ex_create_qp *req, struct 
 static int
 create_qp(struct uv_ctx *ctx, struct uv_call *call)
 {
-	struct ib_uverbs_ex_create_qp_resp resp = {.response_length = sizeof(resp)};
-	struct mlx5_ib_create_qp_resp drv = {0};
+	struct ib_uverbs_ex_create_qp_resp *resp = uv_resp(call);
 	struct ib_uverbs_ex_create_qp req;
 	struct uv_qp *qp = call->made;
 	struct sm_qp_attr attr = {.user = qp};
@@ -243,7 +220,7 @@ create_qp(struct uv_ctx *ctx, struct uv_call *call)
 	if (err != 0)
 		return err;
 	qp->sq_sig_all = req.sq_sig_all;
-	qp->is_dct = attr.type == SM_QPT_DCT;
+	qp->is_dct = attr.type == SM_DCT;
 	qp->cap = (struct ib_uverbs_create_qp_resp){
 		.qp_handle = qp->queue.obj.handle,
 		.qpn = qp->is_dct ? 0 : qp->qpn, /* A DCT's is answered when it can be reached. */
@@ -253,9 +230,9 @@ create_qp(struct uv_ctx *ctx, struct uv_call *call)
 		.max_recv_sge = req.max_recv_sge,
 		.max_inline_data = req.max_inline_data,
 	};
-	resp.base = qp->cap;
-	uv_reply(call, &resp, (call->cmd->nr & UV_EX) != 0 ? sizeof(resp) : sizeof(resp.base));
-	uv_reply_driver(call, &drv, sizeof(drv));
+	resp->base = qp->cap;
+	resp->response_length = sizeof(*resp);
+	(void)uv_drv_resp(call);
 	return 0;
 }
 
@@ -305,9 +282,9 @@ modify_qp(struct uv_ctx *ctx, struct uv_call *call)
 	/* Of the extended form it is the first part. */
 	const struct ib_uverbs_modify_qp *req = uv_req(call);
 	const struct uv_qp *qp = call->obj;
-	struct ib_uverbs_ex_modify_qp_resp resp = {.response_length = sizeof(resp)};
-	struct mlx5_ib_modify_qp_resp answer = {0};
-	struct mlx5_ib_modify_qp drv;
+	struct ib_uverbs_ex_modify_qp_resp *resp = uv_resp(call);
+	const struct mlx5_ib_modify_qp *drv = uv_drv_req(call);
+	struct mlx5_ib_modify_qp_resp *answer = uv_drv_resp(call);
 	struct sm_qp_mod mod = {
 		.mask = req->attr_mask & ~(uint32_t)(IBV_QP_PATH_MIG_STATE),
 		.dlid = req->dest.dlid,
@@ -316,69 +293,62 @@ modify_qp(struct uv_ctx *ctx, struct uv_call *call)
 	};
 	int err = check_modify(req);
 
-	if (err == 0)
-		err = uv_driver_req(call, &drv, sizeof(drv), 0);
 	if (err != 0)
 		return err;
-	if (drv.comp_mask != 0 || drv.burst_info.max_burst_sz != 0 || drv.ece_options != 0)
+	if (drv->comp_mask != 0 || drv->burst_info.max_burst_sz != 0 || drv->ece_options != 0)
 		return sm_refuse(EOPNOTSUPP, "a QP with packet pacing or enhanced connection "
 					     "establishment options");
 	memcpy(mod.dgid, req->dest.dgid, sizeof(mod.dgid));
 	memcpy((uint8_t *)&mod + MOD_AT, (const uint8_t *)req + REQ_AT, ATTR_BYTES);
-	err = sm_qp_modify(uv_nic(ctx), qp->queue.obj.qp, &mod);
-	if (err != 0 || (call->cmd->nr & UV_EX) == 0)
-		return err;
-	answer.response_length = (uint32_t)crpc_min(call->uhw_out_len, sizeof(answer));
+	resp->response_length = sizeof(*resp);
+	answer->response_length = (uint32_t)crpc_min(call->drv_room, sizeof(*answer));
 	if (qp->is_dct && req->qp_state == IBV_QPS_RTR)
-		answer.dctn = qp->qpn;
-	uv_reply(call, &resp, sizeof(resp));
-	uv_reply_driver(call, &answer, sizeof(answer));
-	return 0;
+		answer->dctn = qp->qpn;
+	return sm_qp_modify(uv_nic(ctx), qp->queue.obj.qp, &mod);
 }
 
 static int
 query_qp(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct uv_qp *qp = call->obj;
-	struct ib_uverbs_query_qp_resp resp = {0};
-	struct sm_qp_mod mod = {0};
-	int err = sm_qp_query(uv_nic(ctx), qp->queue.obj.qp, &mod);
+	struct ib_uverbs_query_qp_resp *resp = uv_resp(call);
+	struct sm_qp_mod mod;
 
-	if (err != 0)
-		return err;
-	memcpy(resp.dest.dgid, mod.dgid, sizeof(mod.dgid));
-	resp.dest.dlid = mod.dlid;
-	resp.dest.sgid_index = mod.sgid_index;
-	resp.dest.is_global = mod.is_global;
-	resp.dest.port_num = mod.port;
-	resp.max_send_wr = qp->cap.max_send_wr;
-	resp.max_recv_wr = qp->cap.max_recv_wr;
-	resp.max_send_sge = qp->cap.max_send_sge;
-	resp.max_recv_sge = qp->cap.max_recv_sge;
-	resp.max_inline_data = qp->cap.max_inline_data;
-	memcpy((uint8_t *)&resp + RESP_AT, (const uint8_t *)&mod + MOD_AT, ATTR_BYTES);
-	resp.path_mig_state = IBV_MIG_MIGRATED;
-	resp.sq_sig_all = qp->sq_sig_all;
-	uv_reply(call, &resp, sizeof(resp));
+	sm_qp_query(uv_nic(ctx), qp->queue.obj.qp, &mod);
+	memcpy(resp->dest.dgid, mod.dgid, sizeof(mod.dgid));
+	resp->dest.dlid = mod.dlid;
+	resp->dest.sgid_index = mod.sgid_index;
+	resp->dest.is_global = mod.is_global;
+	resp->dest.port_num = mod.port;
+	resp->max_send_wr = qp->cap.max_send_wr;
+	resp->max_recv_wr = qp->cap.max_recv_wr;
+	resp->max_send_sge = qp->cap.max_send_sge;
+	resp->max_recv_sge = qp->cap.max_recv_sge;
+	resp->max_inline_data = qp->cap.max_inline_data;
+	memcpy((uint8_t *)resp + RESP_AT, (const uint8_t *)&mod + MOD_AT, ATTR_BYTES);
+	resp->path_mig_state = IBV_MIG_MIGRATED;
+	resp->sq_sig_all = qp->sq_sig_all;
 	return 0;
 }
 
 const struct uv_cmd uv_queue_commands[] = {
-	UV_CMD(CREATE_SRQ, create_srq, create_srq, UV_OF(create_srq, UV_PD, pd_handle),
-		UV_MAKES(UV_SRQ, sizeof(struct uv_srq))),
-	UV_CMD_NO_RESP(MODIFY_SRQ, modify_srq, modify_srq, UV_OF(modify_srq, UV_SRQ, srq_handle)),
-	UV_CMD(QUERY_SRQ, query_srq, query_srq, UV_OF(query_srq, UV_SRQ, srq_handle)),
-	UV_DESTROY(DESTROY_SRQ, destroy_srq, sizeof(struct ib_uverbs_destroy_srq_resp), UV_SRQ,
-		srq_handle),
-	UV_CMD(CREATE_QP, create_qp, create_qp, UV_MAKES(UV_QP, sizeof(struct uv_qp))),
-	UV_CMD_EX(CREATE_QP, offsetof(struct ib_uverbs_ex_create_qp, create_flags),
+	{UV_CMD(CREATE_SRQ, create_srq, create_srq, UV_OF(create_srq, UV_PD, pd_handle),
+		UV_MAKES(UV_SRQ, sizeof(struct uv_queue)), UV_DRV(create_srq, db_addr))},
+	{UV_CMD_NO_RESP(MODIFY_SRQ, modify_srq, modify_srq, UV_OF(modify_srq, UV_SRQ, srq_handle))},
+	{UV_CMD(QUERY_SRQ, query_srq, query_srq, UV_OF(query_srq, UV_SRQ, srq_handle))},
+	{UV_DESTROY(DESTROY_SRQ, destroy_srq, sizeof(struct ib_uverbs_destroy_srq_resp), UV_SRQ,
+		srq_handle)},
+	{UV_CMD(CREATE_QP, create_qp, create_qp, UV_MAKES(UV_QP, sizeof(struct uv_qp)),
+		UV_DRV(create_qp, access_key))},
+	{UV_CMD_EX(CREATE_QP, offsetof(struct ib_uverbs_ex_create_qp, create_flags),
 		offsetof(struct ib_uverbs_ex_create_qp_resp, comp_mask), create_qp,
-		UV_MAKES(UV_QP, sizeof(struct uv_qp))),
-	UV_CMD_NO_RESP(MODIFY_QP, modify_qp, modify_qp, UV_OF(modify_qp, UV_QP, qp_handle)),
-	UV_CMD_EX(MODIFY_QP, sizeof(struct ib_uverbs_modify_qp), 0, modify_qp,
-		UV_OF(modify_qp, UV_QP, qp_handle)),
-	UV_CMD(QUERY_QP, query_qp, query_qp, UV_OF(query_qp, UV_QP, qp_handle)),
-	UV_DESTROY(DESTROY_QP, destroy_qp, sizeof(struct ib_uverbs_destroy_qp_resp), UV_QP,
-		qp_handle),
+		UV_MAKES(UV_QP, sizeof(struct uv_qp)), UV_DRV(create_qp, access_key))},
+	{UV_CMD_NO_RESP(MODIFY_QP, modify_qp, modify_qp, UV_OF(modify_qp, UV_QP, qp_handle),
+		.drv_len = sizeof(struct mlx5_ib_modify_qp))},
+	{UV_CMD_EX(MODIFY_QP, sizeof(struct ib_uverbs_modify_qp), 0, modify_qp,
+		UV_OF(modify_qp, UV_QP, qp_handle), .drv_len = sizeof(struct mlx5_ib_modify_qp))},
+	{UV_CMD(QUERY_QP, query_qp, query_qp, UV_OF(query_qp, UV_QP, qp_handle))},
+	{UV_DESTROY(DESTROY_QP, destroy_qp, sizeof(struct ib_uverbs_destroy_qp_resp), UV_QP,
+		qp_handle)},
 	{0},
 };

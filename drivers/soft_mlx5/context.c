@@ -37,18 +37,18 @@ uv_contexts(struct uv_ctx *list[SM_SLOTS])
 	struct uv_ctx *ctx;
 	uint32_t i, n = 0;
 
-	sm_files_lock();
-	for (file = sm_files_first(); file != NULL && n < SM_SLOTS; file = file->next) {
+	pthread_mutex_lock(&sm_files_lock);
+	LIST_FOREACH (file, &sm_files, link) {
 		ctx = uv_ctx_of(file);
 		/* A3 pairs with R3 in uv_get_context */
-		if (ctx == NULL || ctx->dead || ctx->vanished ||
+		if (n == SM_SLOTS || ctx == NULL || ctx->dead || ctx->vanished ||
 			crpc_load_acquire(&ctx->nic) == NULL)
 			continue;
 		for (i = n++; i > 0 && list[i - 1]->number > ctx->number; i--)
 			list[i] = list[i - 1];
 		list[i] = ctx;
 	}
-	sm_files_unlock();
+	pthread_mutex_unlock(&sm_files_lock);
 	return n;
 }
 
@@ -86,53 +86,31 @@ static int
 make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 {
 	const struct sm_port *port = sm_port((uint32_t)ctx->device);
-	char net[256];
 	struct sm_nic_attr attr = {
-			.net = net,
-			.faults = getenv("SOFT_MLX5_FAULTS"),
-			.udp_addr = port->addr,
-			.mtu = port->mtu,
-			.device = (uint32_t)ctx->device,
-			.devices = sm_ports(),
-			.pcap = getenv("SOFT_MLX5_PCAP"),
-			/* What makes the time of day of the clock that drives the NIC. */
-			.pcap_epoch_ns = uv_clock_read(CLOCK_REALTIME) -
-					uv_clock_read(CLOCK_MONOTONIC),
-			.comp_event = uv_comp_event,
-			.async_event = uv_async_event,
+		.net = ctx->net,
+		.faults = getenv("SOFT_MLX5_FAULTS"),
+		.udp_addr = port->addr,
+		.mtu = port->mtu,
+		.device = (uint32_t)ctx->device,
+		.devices = sm_ports(),
+		.pcap = getenv("SOFT_MLX5_PCAP"),
+		/* What makes the time of day of the clock that drives the NIC. */
+		.pcap_epoch_ns = uv_clock_read(CLOCK_REALTIME) - uv_clock_read(CLOCK_MONOTONIC),
+		.comp_event = uv_comp_event,
+		.async_event = uv_async_event,
 	};
 	int err;
 
 	if (port->ethernet && port->addr == 0)
 		return EADDRNOTAVAIL; /* Which was said. */
 	direct_conf(&attr);
-	net_name(port, net, sizeof(net));
+	net_name(port, ctx->net, sizeof(ctx->net));
 	memcpy(attr.gid, port->gid, sizeof(attr.gid));
 	crpc_log_clear();
 	err = sm_nic_create(&attr, nic);
-	if (err == EADDRINUSE || err == EADDRNOTAVAIL)
-		sm_complain("%s: cannot take a UDP port of RoCEv2 there: %s", port->netdev,
-				strerror(err));
-	else if (err == EEXIST)
-		sm_complain("SOFT_MLX5_PCAP is '%s', which is there and is no capture of ours: "
-			    "remove it", attr.pcap);
-	else if (err == ENOSPC)
-		sm_complain("net '%s': all %d places are taken by living processes; close some, or "
-			    "use "
-			    "another net (SOFT_MLX5_NET)",
-				attr.net, SM_SLOTS);
-	else if (err == EPROTO)
-		sm_complain("net '%s' was made by another version of the library; end its "
-			    "processes, "
-			    "or use another net (SOFT_MLX5_NET)",
-				attr.net);
-	else if (err == EINVAL && attr.faults != NULL)
-		sm_complain("SOFT_MLX5_FAULTS is '%s', not such as seed=1,drop=0.01,corrupt=0.01,"
-			    "dup=0.01,delay=0.01,reorder=0.01,rnr=0.01",
-				attr.faults);
-	else if (err != 0)
+	if (err != 0)
 		sm_complain("cannot attach to net '%s': %s", attr.net,
-				crpc_log_last()[0] != '\0' ? crpc_log_last() : strerror(err));
+			crpc_log_last()[0] != '\0' ? crpc_log_last() : strerror(err));
 	ctx->nic_err = err;
 	return err;
 }
@@ -155,62 +133,57 @@ check_context_req(const struct mlx5_ib_alloc_ucontext_req_v2 *req)
 int
 uv_get_context(struct uv_ctx *ctx, struct uv_call *call)
 {
-	struct mlx5_ib_alloc_ucontext_req_v2 req;
-	struct mlx5_ib_alloc_ucontext_resp drv = {
-			.qp_tab_size = 1 << 17,
-			.bf_reg_size = 512,
-			/* none in advance: libmlx5 allocates UAR pages as objects */
-			.tot_bfregs = 0,
-			.cache_line_size = 64,
-			.max_sq_desc_sz = 1024,
-			.max_rq_desc_sz = 512,
-			.max_send_wqebb = UV_WR_MAX,
-			.max_recv_wr = UV_WR_MAX,
-			.max_srq_recv_wr = UV_SRQ_WR_MAX,
-			.num_ports = 1,
-			.cqe_version = 1,
-			.cmds_supp_uhw = MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE |
-					MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
-			.eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
-			.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET,
-			.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
-			.log_uar_size = 12,
-			.num_uars_per_page = 1,
-	};
-	struct ib_uverbs_get_context_resp resp = {.num_comp_vectors = UV_COMP_VECTORS};
+	struct ib_uverbs_get_context_resp *resp = uv_resp(call);
+	struct mlx5_ib_alloc_ucontext_resp *drv = uv_drv_resp(call);
 	struct sm_nic *nic;
-	int err, fd;
+	int err;
 
+	*drv = (struct mlx5_ib_alloc_ucontext_resp){
+		.response_length = (uint32_t)crpc_min(call->drv_room, sizeof(*drv)),
+		.qp_tab_size = 1 << 17,
+		.bf_reg_size = 512,
+		/* none in advance: libmlx5 allocates UAR pages as objects */
+		.tot_bfregs = 0,
+		.cache_line_size = 64,
+		.max_sq_desc_sz = 1024,
+		.max_rq_desc_sz = 512,
+		.max_send_wqebb = UV_WR_MAX,
+		.max_recv_wr = UV_WR_MAX,
+		.max_srq_recv_wr = UV_SRQ_WR_MAX,
+		.num_ports = 1,
+		.cqe_version = 1,
+		.cmds_supp_uhw =
+			MLX5_USER_CMDS_SUPP_UHW_QUERY_DEVICE | MLX5_USER_CMDS_SUPP_UHW_CREATE_AH,
+		.eth_min_inline = MLX5_USER_INLINE_MODE_NONE,
+		.comp_mask = MLX5_IB_ALLOC_UCONTEXT_RESP_MASK_CORE_CLOCK_OFFSET,
+		.clock_info_versions = 1 << MLX5_IB_CLOCK_INFO_V1,
+		.log_uar_size = 12,
+		.num_uars_per_page = 1,
+	};
+	resp->num_comp_vectors = UV_COMP_VECTORS;
 	if (uv_nic(ctx) != NULL)
 		return EINVAL;
 	/* libmlx5 repeats a request that fails in the form of an older kernel. */
 	if (ctx->nic_err != 0)
 		return ctx->nic_err;
-	err = uv_driver_req(call, &req, sizeof(req), sizeof(struct mlx5_ib_alloc_ucontext_req));
+	err = check_context_req(uv_drv_req(call));
 	if (err == 0)
-		err = check_context_req(&req);
-	if (err == 0)
-		err = uv_chan_create(SM_FILE_ASYNC, &ctx->async, &fd);
+		err = uv_chan_create(SM_FILE_ASYNC, &ctx->async, &resp->async_fd);
 	if (err != 0)
 		return err;
 	err = ctx->clock != NULL ? 0 : uv_clock_open(ctx);
 	if (err == 0)
 		err = make_nic(ctx, &nic);
 	if (err != 0) {
-		close(fd);
+		close((int)resp->async_fd);
 		ctx->async = NULL;
 		return err;
 	}
 	uv_chan_get(ctx->async);
 	ctx->number = sm_step_number();
-	net_name(sm_port((uint32_t)ctx->device), ctx->net, sizeof(ctx->net));
 	crpc_store_release(&ctx->nic, nic); /* R3 */
 	sm_progress_start();
 	sm_control_open();
-	drv.response_length = (uint32_t)crpc_min(call->uhw_out_len, sizeof(drv));
-	resp.async_fd = (uint32_t)fd;
-	uv_reply(call, &resp, sizeof(resp));
-	uv_reply_driver(call, &drv, sizeof(drv));
 	return 0;
 }
 
@@ -221,15 +194,12 @@ release_device(struct sm_file *file)
 	struct uv_ctx *ctx = crpc_container_of(file, struct uv_ctx, file);
 	struct uv_obj *obj;
 
-	if (ctx->dead) { /* Another thread may have been changing its objects at the fork. */
-		if (uv_nic(ctx) != NULL)
-			sm_nic_free(uv_nic(ctx));
+	if (ctx->dead) /* Another thread may have been changing its objects at the fork. */
 		return;
-	}
 	pthread_mutex_lock(&ctx->lock);
 	/* The helper may have found the context before it left the list. */
-	sm_drive_lock();
-	sm_drive_unlock();
+	pthread_mutex_lock(&sm_drive_lock);
+	pthread_mutex_unlock(&sm_drive_lock);
 	/* First the engine, which knows the objects and their memory. */
 	if (uv_nic(ctx) != NULL) {
 		sm_control_close();
@@ -237,8 +207,9 @@ release_device(struct sm_file *file)
 	}
 	while ((obj = uv_objs_at_or_after(&ctx->objs, 1)) != NULL)
 		uv_obj_free(ctx, obj);
-	uv_objs_fini(&ctx->objs);
-	uv_clock_close(ctx);
+	free(ctx->objs.slot);
+	if (ctx->clock != NULL)
+		munmap(ctx->clock, UV_PAGE);
 	if (ctx->async != NULL)
 		uv_chan_put(ctx->async);
 	pthread_mutex_unlock(&ctx->lock);
@@ -252,7 +223,7 @@ fork_child(void)
 	struct sm_file *file;
 	struct uv_ctx *ctx;
 
-	for (file = sm_files_first(); file != NULL; file = file->next) {
+	LIST_FOREACH (file, &sm_files, link) {
 		ctx = uv_ctx_of(file);
 		if (ctx == NULL) {
 			uv_chan_fork_child(crpc_container_of(file, struct uv_chan, file));
@@ -271,15 +242,15 @@ fork_child(void)
 static void
 fork_prepare(void)
 {
-	sm_drive_lock(); /* so that the helper thread is not inside a NIC */
-	sm_files_lock();
+	pthread_mutex_lock(&sm_drive_lock); /* so that the helper thread is not inside a NIC */
+	pthread_mutex_lock(&sm_files_lock);
 }
 
 static void
 fork_parent(void)
 {
-	sm_files_unlock();
-	sm_drive_unlock();
+	pthread_mutex_unlock(&sm_files_lock);
+	pthread_mutex_unlock(&sm_drive_lock);
 }
 
 static void

@@ -29,21 +29,13 @@ static struct sockaddr_un address;
 
 /* ---- answers ---- */
 
-struct question {
-	const char *verb;
-	const char *net;
-	const char *slot;
-	const char *text;
-};
-
 static void
 stat_all(struct uv_ctx *const *list, uint32_t n, FILE *out)
 {
 	fprintf(out, "ok\n[");
 	for (uint32_t i = 0; i < n; i++) {
 		fprintf(out, "%s{\"device\":%d,", i == 0 ? "" : ",\n", list[i]->device);
-		if (sm_nic_stat(uv_nic(list[i]), out) != 0)
-			fprintf(out, "\"slot\":-1");
+		sm_nic_stat(uv_nic(list[i]), out);
 		fprintf(out, "}");
 	}
 	fprintf(out, "]\n");
@@ -61,23 +53,22 @@ dump_all(struct uv_ctx *const *list, uint32_t n, FILE *out)
 
 /* A context that is not meant keeps what it has, but gets timers: a peer of it may lose packets. */
 static void
-faults_all(struct uv_ctx *const *list, uint32_t n, const struct question *q, FILE *out)
+faults_all(struct uv_ctx *const *list, uint32_t n, const char *which, const char *text, FILE *out)
 {
-	const char *text = strcmp(q->text, "off") == 0 ? "" : q->text;
-	bool all = strcmp(q->slot, "*") == 0;
-	uint32_t i, slot = (uint32_t)strtoul(q->slot, NULL, 0), set = 0;
+	bool all = strcmp(which, "*") == 0;
+	uint32_t slot = (uint32_t)strtoul(which, NULL, 0), set = 0;
 	int err = 0;
 
-	for (i = 0; i < n && err == 0; i++) {
+	for (uint32_t i = 0; i < n && err == 0; i++) {
 		if (all || sm_nic_slot(uv_nic(list[i])) == slot) {
-			err = sm_nic_faults(uv_nic(list[i]), text);
+			err = sm_nic_faults(uv_nic(list[i]), strcmp(text, "off") == 0 ? "" : text);
 			set++;
 		} else {
 			err = sm_nic_timers(uv_nic(list[i]));
 		}
 	}
 	if (err != 0)
-		fprintf(out, "error: '%s': %s\n", q->text, strerror(err));
+		fprintf(out, "error: '%s': %s\n", text, strerror(err));
 	else
 		fprintf(out, "ok\n%u\n", set);
 }
@@ -86,33 +77,30 @@ static void
 answer(char *line, FILE *out)
 {
 	struct uv_ctx *list[SM_SLOTS];
-	struct question q;
 	char *save = NULL;
+	const char *verb = strtok_r(line, " \n", &save), *net = strtok_r(NULL, " \n", &save);
+	const char *which = strtok_r(NULL, " \n", &save), *text = strtok_r(NULL, " \n", &save);
 	uint32_t all, n = 0;
 
-	q.verb = strtok_r(line, " \n", &save);
-	q.net = strtok_r(NULL, " \n", &save);
-	q.slot = strtok_r(NULL, " \n", &save);
-	q.text = strtok_r(NULL, " \n", &save);
-	if (q.verb == NULL || q.net == NULL) {
+	if (verb == NULL || net == NULL) {
 		fprintf(out, "error: ask stat NET, faults NET CONTEXT TEXT or dump NET\n");
 		return;
 	}
-	sm_drive_lock(); /* Contexts of the list stay. */
+	pthread_mutex_lock(&sm_drive_lock); /* Contexts of the list stay. */
 	all = uv_contexts(list);
 	for (uint32_t i = 0; i < all; i++)
-		if (strcmp(list[i]->net, q.net) == 0)
+		if (strcmp(list[i]->net, net) == 0)
 			list[n++] = list[i];
-	if (strcmp(q.verb, "stat") == 0)
+	if (strcmp(verb, "stat") == 0)
 		stat_all(list, n, out);
-	else if (strcmp(q.verb, "dump") == 0)
+	else if (strcmp(verb, "dump") == 0)
 		dump_all(list, n, out);
-	else if (strcmp(q.verb, "faults") == 0 && q.text != NULL)
-		faults_all(list, n, &q, out);
+	else if (strcmp(verb, "faults") == 0 && text != NULL)
+		faults_all(list, n, which, text, out);
 	else
 		fprintf(out, "error: '%s' is not stat, faults (with a context and a text) or "
-			"dump\n", q.verb);
-	sm_drive_unlock();
+			"dump\n", verb);
+	pthread_mutex_unlock(&sm_drive_lock);
 }
 
 /* ---- the thread ---- */
@@ -198,14 +186,10 @@ serve_all(void *arg)
 static bool
 folder(char *dir, size_t size)
 {
-	const char *root = sm_sysfs_root(), *slash = root != NULL ? strrchr(root, '/') : NULL;
-	size_t len = slash != NULL ? (size_t)(slash - root) : 0;
+	const char *root = sm_sysfs_root();
 
-	if (len == 0 || len >= size)
-		return false;
-	memcpy(dir, root, len);
-	dir[len] = '\0';
-	return true;
+	return root != NULL &&
+		snprintf(dir, size, "%.*s", (int)(strrchr(root, '/') - root), root) < (int)size;
 }
 
 /* False, with errno, if the name is too long for a socket. */
@@ -299,20 +283,15 @@ is_wanted(void)
 void
 sm_control_open(void)
 {
-	int saved = errno;
-
 	pthread_mutex_lock(&lock);
 	if (users++ == 0 && is_wanted())
 		socket_make();
 	pthread_mutex_unlock(&lock);
-	errno = saved;
 }
 
 void
 sm_control_close(void)
 {
-	int saved = errno;
-
 	pthread_mutex_lock(&lock);
 	if (--users == 0 && listener >= 0) {
 		unlink(address.sun_path);
@@ -320,7 +299,6 @@ sm_control_close(void)
 		listener = -1;
 	}
 	pthread_mutex_unlock(&lock);
-	errno = saved;
 }
 
 void

@@ -22,7 +22,7 @@
 /* Socket memory for events; the kernel doubles it. One event takes about 768 bytes of it. */
 #define CHAN_BYTES (208 * 1024)
 /* More than fit into that. */
-#define KEEP_MAX 2048
+#define UNREAD_MAX 2048
 
 static void
 chan_release(struct sm_file *file)
@@ -45,8 +45,26 @@ uv_chan_fork_child(struct uv_chan *chan)
 	chan->file.release = chan_forget;
 }
 
+/* Room for so many more that wait, and for all that a destroy may take back: it needs no memory. */
+static bool
+late_reserve(struct uv_chan *chan, uint32_t n)
+{
+	uint32_t room = chan->nlate + n + UNREAD_MAX;
+	void *late;
+
+	if (room <= chan->late_room)
+		return true;
+	room = (uint32_t)crpc_pow2_ceil(room);
+	late = realloc(chan->late, room * sizeof(*chan->late));
+	if (late == NULL)
+		return false;
+	chan->late = late;
+	chan->late_room = room;
+	return true;
+}
+
 int
-uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, int *fd)
+uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, uint32_t *fd)
 {
 	int pair[2], size = CHAN_BYTES, err;
 	struct uv_chan *c;
@@ -54,7 +72,8 @@ uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, int *fd)
 	c = calloc(1, sizeof(*c));
 	if (c == NULL)
 		return ENOMEM;
-	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
+	if (!late_reserve(c, 0) ||
+		socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
 		err = errno;
 		goto err_free;
 	}
@@ -71,7 +90,7 @@ uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, int *fd)
 	if (err != 0)
 		goto err_close;
 	*chan = c;
-	*fd = pair[0];
+	*fd = (uint32_t)pair[0];
 	return 0;
 
 err_close:
@@ -79,6 +98,7 @@ err_close:
 	close(pair[1]);
 	pthread_mutex_destroy(&c->lock);
 err_free:
+	free(c->late);
 	free(c);
 	return err;
 }
@@ -110,24 +130,6 @@ send_now(const struct uv_chan *chan, const uint64_t msg[2])
 	if (errno == ENOBUFS)
 		errno = EAGAIN;
 	return false;
-}
-
-/* Room for so many more that wait. */
-static bool
-late_reserve(struct uv_chan *chan, uint32_t n)
-{
-	uint32_t room = chan->nlate + n;
-	void *late;
-
-	if (room <= chan->late_room)
-		return true;
-	room = (uint32_t)crpc_pow2_ceil(crpc_max(room, 64));
-	late = realloc(chan->late, room * sizeof(*chan->late));
-	if (late == NULL)
-		return false;
-	chan->late = late;
-	chan->late_room = room;
-	return true;
 }
 
 /* Under the channel's lock: sends what waits, as much as there is room for. */
@@ -177,65 +179,46 @@ uv_comp_event(void *user)
 }
 
 void
-uv_async_event(void *user, enum sm_async_type type)
+uv_async_event(void *user, enum ibv_event_type type)
 {
 	struct uv_queue *q = user;
 	struct ib_uverbs_async_event_desc desc = {
 		.element = q->async.element, .event_type = type};
 	uint64_t msg[2];
 
-	if (type == SM_EVENT_SRQ_LIMIT_REACHED) /* it fires once: the limit is off now */
-		crpc_store_relaxed(&crpc_container_of(q, struct uv_srq, queue)->limit, 0u);
 	memcpy(msg, &desc, sizeof(msg));
 	if (q->async.ctx->async != NULL)
 		event_send(q->async.ctx->async, &q->async, msg);
 }
 
-/* Drop the events of a queue from a list; the number of the others. */
-static uint32_t
-events_drop(uint64_t (*list)[2], uint32_t n, uint64_t element)
-{
-	uint32_t i, to = 0;
-
-	for (i = 0; i < n; i++)
-		if (list[i][0] != element)
-			memmove(list[to++], list[i], sizeof(*list));
-	return to;
-}
-
 uint32_t
 uv_events_read(struct uv_chan *chan, struct uv_events *events)
 {
-	uint64_t keep[KEEP_MAX][2];
-	uint32_t i, n = 0, got, late, unread;
+	uint64_t unread[UNREAD_MAX][2];
+	uint32_t n = 0, to = 0, before;
 
 	if (chan == NULL || crpc_load_relaxed(&events->sent) == 0)
 		return 0;
 	pthread_mutex_lock(&chan->lock);
-	/* The program may have closed its end: then the rest is never read, and it counts as
-	 * read only if it was. */
-	while (n < KEEP_MAX && sm_file_find(chan->file.fd) == &chan->file &&
-			recv(chan->file.fd, keep[n], chan->msg_size, MSG_DONTWAIT) ==
-					(ssize_t)chan->msg_size)
+	before = chan->nlate;
+	/* All that is unread, in its order, is what waits. The program may have closed its end:
+	 * then the rest is never read, and it counts as read only if it was. */
+	while (n < UNREAD_MAX && sm_file_find(chan->file.fd) == &chan->file &&
+		recv(chan->file.fd, unread[n], chan->msg_size, MSG_DONTWAIT) ==
+			(ssize_t)chan->msg_size)
 		n++;
-	got = n;
-	n = events_drop(keep, n, events->element);
-	late = chan->nlate;
-	chan->nlate = events_drop(chan->late, late, events->element);
-	unread = got - n + late - chan->nlate;
-	crpc_fetch_add_relaxed(&events->ctx->late_events, chan->nlate - late);
-	/* What others had unread stays the oldest. There is room: it was just there. */
-	for (i = 0; i < n && send_now(chan, keep[i]); i++)
-		;
-	if (i != n && late_reserve(chan, n - i)) {
-		memmove(chan->late + (n - i), chan->late, chan->nlate * sizeof(*chan->late));
-		memcpy(chan->late, keep + i, (n - i) * sizeof(*keep));
-		chan->nlate += n - i;
-		crpc_fetch_add_relaxed(&events->ctx->late_events, n - i);
+	if (n != 0) {
+		memmove(chan->late + n, chan->late, chan->nlate * sizeof(*chan->late));
+		memcpy(chan->late, unread, n * sizeof(*chan->late));
 	}
+	for (uint32_t i = 0; i < before + n; i++)
+		if (chan->late[i][0] != events->element)
+			memmove(chan->late[to++], chan->late[i], sizeof(*chan->late));
+	chan->nlate = to;
+	crpc_fetch_add_relaxed(&events->ctx->late_events, to - before);
 	late_send(events->ctx, chan);
 	pthread_mutex_unlock(&chan->lock);
-	return crpc_load_relaxed(&events->sent) - unread;
+	return crpc_load_relaxed(&events->sent) - (before + n - to);
 }
 
 static void
@@ -252,12 +235,12 @@ void
 uv_send_late(struct uv_ctx *ctx)
 {
 	struct uv_obj *obj;
-	uint32_t h;
 
 	if (pthread_mutex_trylock(&ctx->lock) != 0)
 		return;
 	chan_send_late(ctx, ctx->async);
-	for (h = 1; (obj = uv_objs_at_or_after(&ctx->objs, h)) != NULL; h = obj->handle + 1)
+	for (uint32_t h = 1; (obj = uv_objs_at_or_after(&ctx->objs, h)) != NULL;
+		h = obj->handle + 1)
 		if (obj->type == UV_CQ)
 			chan_send_late(ctx, ((struct uv_cq *)(void *)obj)->chan);
 	pthread_mutex_unlock(&ctx->lock);

@@ -3,7 +3,6 @@
 
 #include <dirent.h>
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -12,39 +11,14 @@
 struct sm_file *_Atomic sm_file_table[SM_FD_MAX];
 _Atomic uint32_t sm_file_count;
 
-static struct sm_file *files;
-static pthread_mutex_t files_lock = PTHREAD_MUTEX_INITIALIZER;
-
-void
-sm_files_lock(void)
-{
-	pthread_mutex_lock(&files_lock);
-}
-
-void
-sm_files_unlock(void)
-{
-	pthread_mutex_unlock(&files_lock);
-}
-
-struct sm_file *
-sm_files_first(void)
-{
-	return files;
-}
+struct sm_files sm_files = LIST_HEAD_INITIALIZER(sm_files);
+pthread_mutex_t sm_files_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Under the lock. The caller calls release afterwards, without it. */
 static void
 unlink_file(struct sm_file *file)
 {
-	struct sm_file **at;
-
-	for (at = &files; *at != NULL; at = &(*at)->next) {
-		if (*at == file) {
-			*at = file->next;
-			break;
-		}
-	}
+	LIST_REMOVE(file, link);
 	if (crpc_load_relaxed(&sm_file_table[file->fd]) == file)
 		crpc_store_release(&sm_file_table[file->fd], NULL); /* R1 */
 	crpc_fetch_add_relaxed(&sm_file_count, -1u);
@@ -105,30 +79,18 @@ sm_file_add(struct sm_file *file, int fd)
 	file->ino = st.st_ino;
 	file->pid = getpid();
 
-	sm_files_lock();
+	pthread_mutex_lock(&sm_files_lock);
 	/* A number that was free for the kernel: whoever is registered there was closed unseen. */
 	stale = crpc_load_relaxed(&sm_file_table[fd]);
 	if (stale != NULL && !lost_number(stale))
 		stale = NULL;
-	file->next = files;
-	files = file;
+	LIST_INSERT_HEAD(&sm_files, file, link);
 	crpc_fetch_add_relaxed(&sm_file_count, 1u);
 	crpc_store_release(&sm_file_table[fd], file); /* R1 */
-	sm_files_unlock();
+	pthread_mutex_unlock(&sm_files_lock);
 	if (stale != NULL)
 		stale->release(stale);
 	return 0;
-}
-
-static struct sm_file *
-by_stat_locked(dev_t dev, ino_t ino)
-{
-	struct sm_file *file;
-
-	for (file = files; file != NULL; file = file->next)
-		if (file->ino == ino && file->dev == dev)
-			return file;
-	return NULL;
 }
 
 struct sm_file *
@@ -138,9 +100,11 @@ sm_file_by_stat(dev_t dev, ino_t ino)
 
 	if (crpc_load_relaxed(&sm_file_count) == 0)
 		return NULL;
-	sm_files_lock();
-	file = by_stat_locked(dev, ino);
-	sm_files_unlock();
+	pthread_mutex_lock(&sm_files_lock);
+	LIST_FOREACH (file, &sm_files, link)
+		if (file->ino == ino && file->dev == dev)
+			break;
+	pthread_mutex_unlock(&sm_files_lock);
 	return file;
 }
 
@@ -165,11 +129,11 @@ sm_file_closed(int fd)
 	int saved = errno;
 	struct sm_file *file;
 
-	sm_files_lock();
+	pthread_mutex_lock(&sm_files_lock);
 	file = sm_file_at(fd);
 	if (file != NULL && (file->pid != getpid() || !lost_number(file)))
 		file = NULL;
-	sm_files_unlock();
+	pthread_mutex_unlock(&sm_files_lock);
 	if (file != NULL)
 		file->release(file);
 	errno = saved;
@@ -180,7 +144,7 @@ sm_files_fork_child(void)
 {
 	struct sm_file *file;
 
-	for (file = files; file != NULL; file = file->next)
+	LIST_FOREACH (file, &sm_files, link)
 		file->pid = getpid();
-	pthread_mutex_init(&files_lock, NULL);
+	pthread_mutex_init(&sm_files_lock, NULL);
 }

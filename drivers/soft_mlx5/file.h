@@ -22,6 +22,8 @@
  * files, nic; who holds the drive lock only tries a context's.
  */
 
+#include <pthread.h>
+#include <sys/queue.h>
 #include <sys/stat.h>
 #include <sys/types.h>
 
@@ -42,7 +44,7 @@ struct sm_file {
 	dev_t dev;
 	ino_t ino;
 	pid_t pid; /**< The process that may release it. */
-	struct sm_file *next;
+	LIST_ENTRY(sm_file) link;
 	/** The last descriptor is gone. Called without the files lock. */
 	void (*release)(struct sm_file *file);
 };
@@ -76,10 +78,9 @@ struct sm_file *sm_file_by_stat(dev_t dev, ino_t ino);
 /** close(@p fd) was done for a registered number: release the file if no descriptor is left. */
 void sm_file_closed(int fd);
 
-void sm_files_lock(void);
-void sm_files_unlock(void);
-/** The first file; walk by next, under the lock. */
-struct sm_file *sm_files_first(void);
+LIST_HEAD(sm_files, sm_file);
+extern struct sm_files sm_files; /**< Under the files lock. */
+extern pthread_mutex_t sm_files_lock;
 
 /** In a forked child: files belong to it from now on, and the lock is free. */
 void sm_files_fork_child(void);

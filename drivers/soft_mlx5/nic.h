@@ -35,6 +35,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include <infiniband/verbs.h>
+
 #include "soft_mlx5.h"
 
 #define SM_SLOTS 256           /**< Contexts on one host: 8 bits of a QPN. */
@@ -52,47 +54,18 @@ struct sm_mw;
 struct sm_cq;
 struct sm_srq;
 struct sm_qp;
-
-/** QP states, numbered as in verbs (enum ibv_qp_state). */
-enum sm_qp_state {
-	SM_QPS_RESET,
-	SM_QPS_INIT,
-	SM_QPS_RTR,
-	SM_QPS_RTS,
-	SM_QPS_SQD,
-	SM_QPS_SQE,
-	SM_QPS_ERR,
-};
+struct sm_uar;
 
 /**
- * QP types, numbered as in verbs (enum ibv_qp_type) but for the two ends of DC, which verbs call a
- * driver's own: a DCI sends, to a target that each WQE names, a DCT receives into an SRQ.
+ * QP types, as bits of a set. Of DC, which verbs call a driver's own, there are the two ends: a DCI
+ * sends, to a target that each WQE names, a DCT receives into an SRQ.
  */
 enum sm_qp_type {
-	SM_QPT_RC = 2,
-	SM_QPT_UC = 3,
-	SM_QPT_UD = 4,
-	SM_QPT_DCI = 0x40,
-	SM_QPT_DCT = 0x41,
-};
-
-/** Types in a set of them. */
-enum sm_qp_bit {
 	SM_RC = 1,
 	SM_UC = 2,
 	SM_UD = 4,
 	SM_DCI = 8,
 	SM_DCT = 16,
-};
-
-/** Events that have no completion, numbered as in verbs (enum ibv_event_type). */
-enum sm_async_type {
-	SM_EVENT_CQ_ERR = 0,
-	SM_EVENT_QP_FATAL = 1,
-	SM_EVENT_QP_REQ_ERR = 2,
-	SM_EVENT_QP_ACCESS_ERR = 3,
-	SM_EVENT_QP_LAST_WQE_REACHED = 16,
-	SM_EVENT_SRQ_LIMIT_REACHED = 15,
 };
 
 #define SM_DCT_CONNS 1024u /**< See sm_nic_attr.dct_conns. */
@@ -129,11 +102,17 @@ struct sm_nic_attr {
 	uint32_t dct_conns;
 	/**
 	 * A completion queue that was armed has something. Called with the nic's lock held: must
-	 * not call back into the nic. @p user is sm_cq_attr.user.
+	 * not be NULL, nor call back into the nic. @p user is sm_cq_attr.user.
 	 */
 	void (*comp_event)(void *user);
-	/** An asynchronous event of a QP, CQ or SRQ; @p user is its attr's user. Same rule. */
-	void (*async_event)(void *user, enum sm_async_type type);
+	/** An asynchronous event of a QP, CQ or SRQ; @p user is its attr's user. Same rules. */
+	void (*async_event)(void *user, enum ibv_event_type type);
+};
+
+/** The memory of a region, the addresses that it has on the wire, and who may do what there. */
+struct sm_region {
+	uint64_t start, len, iova;
+	uint32_t access; /**< Verbs flags. */
 };
 
 /** CREATE_CQ, as mlx5_ib_create_cq carries it. */
@@ -153,8 +132,8 @@ struct sm_srq_attr {
 	void *dbrec;        /**< A big-endian word: the receive counter. */
 	uint32_t nwqe;      /**< Entries, a power of two. */
 	uint32_t wqe_shift;
-	uint32_t max_sge;
-	uint32_t limit;     /**< Raise SM_EVENT_SRQ_LIMIT_REACHED below it, once; 0: never. */
+	uint32_t max_sge; /**< As it was asked for. */
+	uint32_t limit; /**< Raise IBV_EVENT_SRQ_LIMIT_REACHED below it, once; 0: never. */
 	void *user;
 };
 
@@ -194,7 +173,7 @@ struct sm_qp_mod {
 	uint32_t dest_qpn;
 	uint32_t access;         /**< IBV_ACCESS_REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8. */
 	uint16_t pkey_index, alt_pkey_index;
-	uint8_t state;           /**< enum sm_qp_state. */
+	uint8_t state; /**< enum ibv_qp_state. */
 	uint8_t cur_state;
 	uint8_t path_mtu;        /**< enum ibv_mtu. */
 	uint8_t path_mig_state;
@@ -228,9 +207,8 @@ int sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nic);
 void sm_nic_free(struct sm_nic *nic);
 
 /**
- * In a forked child: leave the net without touching the parent's slot. The nic stays unusable (all
- * commands return EIO), and sm_nic_free() leaves its memory, which another thread of the parent may
- * have been changing.
+ * In a forked child: leave the net without touching the parent's slot. Nothing may be called for
+ * the nic afterwards, and its memory stays: another thread of the parent may have been changing it.
  */
 void sm_nic_fork_child(struct sm_nic *nic);
 
@@ -255,11 +233,11 @@ uint32_t sm_nic_progress(struct sm_nic *nic, uint64_t now_ns);
  *   As sm_nic_attr.faults; "": no more faults. The retransmission timers stay: there may be losses
  *   to recover from.
  * @return
- *   0, EINVAL (as it was before), ENOMEM, EIO.
+ *   0, EINVAL (as it was before), ENOMEM.
  */
 int sm_nic_faults(struct sm_nic *nic, const char *text);
 
-/** Have retransmission timers without faults of our own: a peer may lose packets. ENOMEM, EIO. */
+/** Have retransmission timers without faults of our own: a peer may lose packets. ENOMEM. */
 int sm_nic_timers(struct sm_nic *nic);
 
 /** Its place on the net. */
@@ -267,7 +245,7 @@ uint32_t sm_nic_slot(const struct sm_nic *nic);
 
 /**
  * Let the @p which-th (modulo their number) of the connected queue pairs fail as by an error inside
- * the card: SM_EVENT_QP_FATAL. ENOENT: there is none.
+ * the card: IBV_EVENT_QP_FATAL. ENOENT: there is none.
  */
 int sm_nic_break(struct sm_nic *nic, uint32_t which);
 
@@ -280,11 +258,11 @@ void sm_nic_vanish(struct sm_nic *nic);
 /** The ledger of queue pair @p qpn, or of all if that is 0; ENOENT. */
 int sm_nic_ledger(struct sm_nic *nic, uint32_t qpn, struct soft_mlx5_ledger *out);
 
-/** Everything counted and every fault that is on, as the members of a JSON object; EIO. */
-int sm_nic_stat(struct sm_nic *nic, FILE *out);
+/** Everything counted and every fault that is on, as the members of a JSON object. */
+void sm_nic_stat(struct sm_nic *nic, FILE *out);
 
-/** The state of queue pairs, completion queues and peers, as text for people; EIO. */
-int sm_nic_dump(struct sm_nic *nic, FILE *out);
+/** The state of queue pairs, completion queues and peers, as text for people. */
+void sm_nic_dump(struct sm_nic *nic, FILE *out);
 
 /** True if no WQE or packet is pending that this nic could work on now: timers may be. */
 bool sm_nic_idle(struct sm_nic *nic);
@@ -293,28 +271,31 @@ bool sm_nic_idle(struct sm_nic *nic);
 #define SM_LID 1
 #define SM_MTU_BYTES 4096
 
-int sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page);
-int sm_uar_del(struct sm_nic *nic, uint32_t page_id);
+/**
+ * Destroy an object of any kind. EBUSY while another one needs it: a domain that
+ * is held or has regions or queues, a region to which a window is bound, a queue or UAR page of
+ * queue pairs.
+ */
+int sm_destroy(struct sm_nic *nic, void *obj);
+
+/** No other page has this number. */
+int sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page, struct sm_uar **uar);
 
 int sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn);
-/** EBUSY while regions or queues use it, or somebody holds it. */
-int sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd);
 /** @p more 1: keep it, for something that the NIC does not know; -1: no longer. */
-int sm_pd_hold(struct sm_nic *nic, struct sm_pd *pd, int more);
+void sm_pd_hold(struct sm_nic *nic, struct sm_pd *pd, int more);
 
-/** @p access: verbs flags. EINVAL for remote write or atomic without local write. */
-int sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t len, uint64_t iova,
-	uint32_t access, struct sm_mr **mr, uint32_t *lkey, uint32_t *rkey);
-/** What rereg_mr changes, as enum ib_mr_rereg_flags of the kernel. */
-#define SM_REREG_TRANS 1u
-#define SM_REREG_PD 2u
-#define SM_REREG_ACCESS 4u
-/** @p flags: of SM_REREG_*. The keys stay, as with a ConnectX. */
-int sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *pd,
-	uint64_t start, uint64_t len, uint64_t iova, uint32_t access, uint32_t *lkey,
-	uint32_t *rkey);
-/** EBUSY while a window is bound to it; sm_mr_rereg(), too. */
-int sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr);
+/** @p key: local and remote. EINVAL for remote write or atomic without local write. */
+int sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, const struct sm_region *region,
+	struct sm_mr **mr, uint32_t *key);
+/** What a region is now. */
+struct sm_region sm_mr_region(const struct sm_nic *nic, const struct sm_mr *mr);
+/**
+ * Make another region of it, in another domain unless @p pd is NULL. The key stays, as with a
+ * ConnectX. EBUSY while a window is bound to it.
+ */
+int sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, struct sm_pd *pd,
+	const struct sm_region *region, uint32_t *key);
 
 /**
  * A memory window of @p type 1 or 2, bound to nothing. It is bound and invalidated by WQEs; one of
@@ -322,7 +303,6 @@ int sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr);
  */
 int sm_mw_create(
 	struct sm_nic *nic, struct sm_pd *pd, uint8_t type, struct sm_mw **mw, uint32_t *rkey);
-int sm_mw_destroy(struct sm_nic *nic, struct sm_mw *mw);
 
 /** Poisons the arm word of the doorbell record, so that the first arm (which writes 0) is seen. */
 int sm_cq_create(
@@ -331,15 +311,13 @@ int sm_cq_create(
  * Go on in another buffer of @p ncqe entries (and of another size of entry), whose first use is
  * marked by a CQE of opcode 5 in the old one. EINVAL if what is not consumed would not fit.
  */
-int sm_cq_resize(
-	struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uint32_t cqe_size);
-/** EBUSY while a QP completes to it. */
-int sm_cq_destroy(struct sm_nic *nic, struct sm_cq *cq);
+int sm_cq_resize(struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uint32_t cqe_size);
 
 int sm_srq_create(
 	struct sm_nic *nic, const struct sm_srq_attr *attr, struct sm_srq **srq, uint32_t *srqn);
 int sm_srq_limit(struct sm_nic *nic, struct sm_srq *srq, uint32_t limit);
-int sm_srq_destroy(struct sm_nic *nic, struct sm_srq *srq);
+/** As it was made, with the limit that it has now. */
+struct sm_srq_attr sm_srq_query(struct sm_nic *nic, const struct sm_srq *srq);
 
 /** EOPNOTSUPP for a type that the NIC lacks. A DCT has no queues of its own, but an SRQ. */
 int sm_qp_create(
@@ -347,7 +325,6 @@ int sm_qp_create(
 /** Checks the transition and the attributes it needs; EINVAL as a kernel would. */
 int sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *mod);
 /** The current state and all attributes set so far. */
-int sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out);
-int sm_qp_destroy(struct sm_nic *nic, struct sm_qp *qp);
+void sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out);
 
 #endif

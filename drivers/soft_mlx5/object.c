@@ -68,10 +68,3 @@ uv_objs_at_or_after(const struct uv_objs *objs, uint32_t handle)
 			return objs->slot[handle];
 	return NULL;
 }
-
-void
-uv_objs_fini(struct uv_objs *objs)
-{
-	free(objs->slot);
-	memset(objs, 0, sizeof(*objs));
-}

@@ -32,6 +32,8 @@ struct uv_obj {
 	enum uv_type type;
 	uint32_t handle;
 	union { /**< What the NIC has for it. Of an AH: the domain that it keeps. */
+		void *any;
+		struct sm_uar *uar;
 		struct sm_pd *pd;
 		struct sm_mr *mr;
 		struct sm_mw *mw;
@@ -42,7 +44,7 @@ struct uv_obj {
 };
 
 struct uv_objs {
-	struct uv_obj **slot;
+	struct uv_obj **slot; /**< Freed by who has the table. */
 	uint32_t size; /**< Slots; slot 0 stays empty. */
 	uint32_t used;
 	uint32_t next; /**< Where the search for a free slot goes on. */
@@ -64,8 +66,5 @@ void uv_objs_del(struct uv_objs *objs, struct uv_obj *obj);
 
 /** The first object at or behind @p handle, or NULL: for walks. */
 struct uv_obj *uv_objs_at_or_after(const struct uv_objs *objs, uint32_t handle);
-
-/** Free the table, which must be empty. */
-void uv_objs_fini(struct uv_objs *objs);
 
 #endif

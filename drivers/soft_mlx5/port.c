@@ -69,7 +69,7 @@ path_mtu(const char *netdev)
 static bool
 find_addr(const char *addr, const char *netdev, struct sm_port *port)
 {
-	struct ifaddrs *all, *i;
+	struct ifaddrs *all;
 	struct in_addr want = {0};
 	bool found = false;
 
@@ -77,7 +77,7 @@ find_addr(const char *addr, const char *netdev, struct sm_port *port)
 		return false;
 	if (getifaddrs(&all) != 0)
 		return false;
-	for (i = all; i != NULL && !found; i = i->ifa_next) {
+	for (struct ifaddrs *i = all; i != NULL && !found; i = i->ifa_next) {
 		const struct sockaddr_in *sin = (const void *)i->ifa_addr;
 
 		if (sin == NULL || sin->sin_family != AF_INET || (i->ifa_flags & IFF_UP) == 0)

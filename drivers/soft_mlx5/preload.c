@@ -44,39 +44,25 @@
 #define REAL_VERSION(fn, version)                                                                  \
 	({                                                                                         \
 		static void *_Atomic cache_;                                                       \
-		(__typeof__(&fn))sm_real(&cache_, #fn, version);                                   \
+		(__typeof__(&fn))sm_real(&cache_, NULL, #fn, version);                             \
 	})
 #define REAL(fn) REAL_VERSION(fn, NULL)
 
 void *
-sm_real(void *_Atomic *cache, const char *name, const char *version)
-{
-	void *fn = crpc_load_acquire(cache); /* A2 pairs with R2 */
-
-	if (fn != NULL)
-		return fn;
-	if (version != NULL)
-		fn = dlvsym(RTLD_NEXT, name, version);
-	if (fn == NULL)
-		fn = dlsym(RTLD_NEXT, name);
-	crpc_store_release(cache, fn); /* R2 */
-	return fn;
-}
-
-void *
-sm_real_in(void *_Atomic *cache, const char *soname, const char *name, const char *version)
+sm_real(void *_Atomic *cache, const char *soname, const char *name, const char *version)
 {
 	void *fn = crpc_load_acquire(cache); /* A2 pairs with R2 */
 	void *lib;
 
 	if (fn != NULL)
 		return fn;
-	fn = dlvsym(RTLD_NEXT, name, version);
-	if (fn == NULL) {
-		lib = dlopen(soname, RTLD_LAZY | RTLD_NOLOAD);
-		if (lib != NULL)
-			fn = dlvsym(lib, name, version);
-	}
+	if (version != NULL)
+		fn = dlvsym(RTLD_NEXT, name, version);
+	if (fn == NULL && soname == NULL)
+		fn = dlsym(RTLD_NEXT, name);
+	lib = fn == NULL && soname != NULL ? dlopen(soname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
+	if (lib != NULL)
+		fn = dlvsym(lib, name, version);
 	if (fn == NULL)
 		errno = ENOSYS;
 	crpc_store_release(cache, fn); /* R2 */

@@ -2,7 +2,6 @@
 #include "progress.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -80,9 +79,8 @@ read_mode(void)
 			[MODE_STEP] = "step",
 	};
 	const char *env = getenv("SOFT_MLX5_PROGRESS");
-	unsigned int i;
 
-	for (i = MODE_INLINE; env != NULL && i < CRPC_DIM(names); i++)
+	for (unsigned int i = MODE_INLINE; env != NULL && i < CRPC_DIM(names); i++)
 		if (strcmp(env, names[i]) == 0)
 			return (enum mode)i;
 	if (env != NULL && env[0] != '\0')
@@ -137,6 +135,19 @@ nic_progress(struct sm_nic *nic, uint64_t now)
 #else
 #define nic_progress sm_nic_progress
 #endif
+
+uint32_t
+sm_progress_at(struct uv_ctx *ctx, uint64_t now)
+{
+	uint32_t n;
+
+	crpc_store_relaxed(&ctx->now_ns, now);
+	uv_clock_tick(ctx, now);
+	n = nic_progress(uv_nic(ctx), now);
+	if (crpc_load_relaxed(&ctx->late_events) != 0)
+		uv_send_late(ctx);
+	return n;
+}
 
 /* ---- inline ---- */
 
@@ -241,31 +252,23 @@ start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr, start_poll_fn re
 									      : err;
 }
 
+#define EACH_START_POLL(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
 #define START_POLL(n)                                                                              \
 	static int start_poll_##n(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)             \
 	{                                                                                          \
 		return start_poll(cq, attr, crpc_load_acquire(&start_polls[n])); /* A4 */          \
 	}
-START_POLL(0)
-START_POLL(1)
-START_POLL(2)
-START_POLL(3)
-START_POLL(4)
-START_POLL(5)
-START_POLL(6)
-START_POLL(7)
+#define START_POLL_NAME(n) start_poll_##n,
+EACH_START_POLL(START_POLL)
 
 static struct ibv_cq_ex *
 hook_cq(struct ibv_cq_ex *cq)
 {
-	static const start_poll_fn wrappers[START_POLLS] = {start_poll_0, start_poll_1,
-			start_poll_2, start_poll_3, start_poll_4, start_poll_5, start_poll_6,
-			start_poll_7};
-	unsigned int i;
+	static const start_poll_fn wrappers[START_POLLS] = {EACH_START_POLL(START_POLL_NAME)};
 
 	if (cq == NULL || cq->start_poll == NULL || get_mode() != MODE_HOOK)
 		return cq;
-	for (i = 0; i < START_POLLS; i++) {
+	for (unsigned int i = 0; i < START_POLLS; i++) {
 		start_poll_fn known = NULL;
 
 		/* A4 pairs with this release. */
@@ -315,7 +318,7 @@ hook(struct ibv_context *context)
 #define NEXT(fn, soname, version)                                                                  \
 	({                                                                                         \
 		static void *_Atomic cache_;                                                       \
-		(__typeof__(&fn))sm_real_in(&cache_, soname, #fn, version);                        \
+		(__typeof__(&fn))sm_real(&cache_, soname, #fn, version);                           \
 	})
 
 /* These are defined without a version, which satisfies references with one. */
@@ -390,77 +393,41 @@ helper_yield(void)
 static uint32_t
 help(struct uv_ctx *ctx, uint64_t now)
 {
-	struct sm_nic *nic = crpc_load_acquire(&ctx->nic); /* A3 pairs with R3 in uv_get_context */
 	uint64_t end = now + WORK_NS;
 	uint32_t n, sum = 0, empty = 0;
 
-	if (nic == NULL || ctx->undriven)
-		return 0;
 	do {
-		crpc_store_relaxed(&ctx->now_ns, now);
-		uv_clock_tick(ctx, now);
-		n = nic_progress(nic, now);
+		n = sm_progress_at(ctx, now);
 		sum += n;
 		/* In a stream the next packet is about to come: a sleep would take far longer. */
 		if (n == 0 && (sum == 0 || ++empty == EMPTY_YIELDS || !helper_yield()))
 			break;
 		now = clock_ns();
 	} while (now < end && crpc_load_relaxed(&ctx->calls) == ctx->seen_calls);
-	if (crpc_load_relaxed(&ctx->late_events) != 0)
-		uv_send_late(ctx);
 	return sum;
 }
 
-static bool helper_runs; /* under the files lock */
-static pthread_mutex_t drive_mutex = PTHREAD_MUTEX_INITIALIZER;
-
-void
-sm_drive_lock(void)
-{
-	pthread_mutex_lock(&drive_mutex);
-}
-
-void
-sm_drive_unlock(void)
-{
-	pthread_mutex_unlock(&drive_mutex);
-}
-
-/* The contexts that are open now; they cannot go away while we hold the drive lock. If there are
- * none the helper is signed off. */
-static uint32_t
-list_contexts(struct uv_ctx *list[SM_SLOTS])
-{
-	struct sm_file *file;
-	uint32_t n = 0;
-
-	sm_files_lock();
-	for (file = sm_files_first(); file != NULL && n < SM_SLOTS; file = file->next)
-		if (uv_ctx_of(file) != NULL)
-			list[n++] = uv_ctx_of(file);
-	if (n == 0)
-		helper_runs = false;
-	sm_files_unlock();
-	return n;
-}
+static bool helper_runs; /* Under the drive lock. */
+pthread_mutex_t sm_drive_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* One round over all contexts. False: there is none left. */
 static bool
 help_all(bool hot, uint32_t *work)
 {
 	struct uv_ctx *list[SM_SLOTS];
-	uint32_t i, n;
+	uint32_t n;
 	uint64_t now;
 
 	*work = 0;
-	sm_drive_lock();
-	n = list_contexts(list);
-	for (i = 0; i < n; i++) {
+	pthread_mutex_lock(&sm_drive_lock);
+	n = uv_contexts(list); /* They cannot go away while we hold the lock. */
+	helper_runs = n != 0;
+	for (uint32_t i = 0; i < n; i++) {
 		now = clock_ns();
 		if (!is_driven(list[i], now, hot))
 			*work += help(list[i], now);
 	}
-	sm_drive_unlock();
+	pthread_mutex_unlock(&sm_drive_lock);
 	return n != 0;
 }
 
@@ -489,7 +456,7 @@ static void *
 helper(void *arg)
 {
 	bool rt = get_mode() == MODE_RT, hot = false;
-	uint64_t last_work = clock_ns(), fixed = rt ? rt_sleep_ns() : 0, since;
+	uint64_t last_work = clock_ns() - HOT_FOR_NS, fixed = rt ? rt_sleep_ns() : 0, since;
 	struct sched_param param = {.sched_priority = 1};
 	uint32_t work;
 	int err;
@@ -499,13 +466,10 @@ helper(void *arg)
 	if (err != 0)
 		sm_complain("no real-time priority for SOFT_MLX5_PROGRESS=rt: %s; going on without",
 				strerror(err));
-	since = HOT_FOR_NS;
 	while (help_all(hot, &work)) {
 		if (work != 0)
 			last_work = clock_ns();
 		since = clock_ns() - last_work;
-		if (work == 0 && !hot && since < HOT_FOR_NS)
-			since = HOT_FOR_NS; /* just started */
 		hot = since < HOT_FOR_NS;
 		usleep((useconds_t)((rt ? fixed : next_sleep(since)) / USEC));
 	}
@@ -541,14 +505,11 @@ sm_progress_start(void)
 
 	if (get_mode() == MODE_INLINE || get_mode() == MODE_STEP)
 		return;
-	sm_files_lock();
-	if (!helper_runs) {
-		helper_runs = true;
+	pthread_mutex_lock(&sm_drive_lock);
+	if (!helper_runs)
 		err = sm_thread_start(helper, NULL, "soft_mlx5");
-		if (err != 0)
-			helper_runs = false;
-	}
-	sm_files_unlock();
+	helper_runs = err == 0;
+	pthread_mutex_unlock(&sm_drive_lock);
 	if (err != 0)
 		sm_complain("no helper thread: %s; programs that do not poll will stand still",
 				strerror(err));
@@ -558,5 +519,5 @@ void
 sm_progress_fork_child(void)
 {
 	helper_runs = false;
-	pthread_mutex_init(&drive_mutex, NULL);
+	pthread_mutex_init(&sm_drive_lock, NULL);
 }

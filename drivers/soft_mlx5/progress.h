@@ -19,11 +19,16 @@
  * SOFT_MLX5_SLEEP_US), step (a test alone, soft_mlx5_step.h).
  */
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 
 /** True if nothing is driven but by soft_mlx5_step.h. */
 bool sm_progress_is_step(void);
+
+struct uv_ctx;
+/** Drive a context, with the clock set to @p now; what it did, as sm_nic_progress() counts. */
+uint32_t sm_progress_at(struct uv_ctx *ctx, uint64_t now);
 
 /** The number of a context that is opened now (step.c). */
 uint32_t sm_step_number(void);
@@ -35,8 +40,7 @@ void sm_progress_start(void);
  * Held by the helper thread while it drives: whoever frees a context that was in the list, or
  * forks, takes it.
  */
-void sm_drive_lock(void);
-void sm_drive_unlock(void);
+extern pthread_mutex_t sm_drive_lock;
 
 /** In a forked child, where the thread does not exist. */
 void sm_progress_fork_child(void);

@@ -13,11 +13,11 @@ struct ibv_context;
 struct ibv_device;
 struct mlx5dv_context_attr;
 
-/** The next definition of @p name after ours, resolved once; @p version may be NULL. */
-void *sm_real(void *_Atomic *cache, const char *name, const char *version);
-
-/** The same for a library that may have been loaded with RTLD_LOCAL, where RTLD_NEXT is blind. */
-void *sm_real_in(void *_Atomic *cache, const char *soname, const char *name, const char *version);
+/**
+ * The next definition of @p name after ours, resolved once; @p version may be NULL. With @p soname
+ * it is in a library that may have been loaded with RTLD_LOCAL, where RTLD_NEXT finds nothing.
+ */
+void *sm_real(void *_Atomic *cache, const char *soname, const char *name, const char *version);
 
 int sm_real_fstat(int fd, struct stat *st);
 

@@ -12,7 +12,7 @@
 #include "crpc_atomic.h"
 
 #define SAID_MAX     64
-#define LINE_MAX_LEN 256
+#define LINE_MAX_LEN 512
 
 /* Hashes of the texts said so far. With more than SAID_MAX different ones the rest stays unsaid: a
  * program that asks for so many things has had enough lines. */
@@ -20,20 +20,18 @@ static uint64_t said[SAID_MAX];
 static uint32_t nsaid;
 static pthread_mutex_t said_lock = PTHREAD_MUTEX_INITIALIZER;
 
-static uint64_t
-text_hash(const char *s)
+uint64_t
+sm_hash(uint64_t h, const char *text)
 {
-	uint64_t h = UINT64_C(0xcbf29ce484222325); /* FNV-1a */
-
-	for (; *s != '\0'; s++)
-		h = (h ^ (unsigned char)*s) * UINT64_C(0x100000001b3);
+	for (; *text != '\0'; text++)
+		h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
 	return h;
 }
 
 static bool
 first_time(const char *text)
 {
-	uint64_t h = text_hash(text);
+	uint64_t h = sm_hash(SM_HASH_FIRST, text);
 	bool first = false;
 	uint32_t i;
 
@@ -71,40 +69,22 @@ err_name(int err)
 	return name != NULL ? name : "?";
 }
 
-/* Once for each text, or @always. */
-static crpc_printf(3, 0) void
-say(bool always, const char *tail, const char *fmt, va_list ap)
+int
+sm_say(enum sm_say how, int err, const char *fmt, ...)
 {
-	char text[LINE_MAX_LEN];
+	char text[LINE_MAX_LEN], tail[64] = "";
 	int saved = errno;
+	va_list ap;
 
+	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
-	if (always || first_time(text))
+	va_end(ap);
+	if (how == SM_SAY_REFUSED)
+		snprintf(tail, sizeof(tail), " is not supported (%s)", err_name(err));
+	if (how == SM_SAY_TRACE || first_time(text))
 		put_line(text, tail);
 	errno = saved;
-}
-
-int
-sm_refuse(int err, const char *fmt, ...)
-{
-	char tail[64];
-	va_list ap;
-
-	snprintf(tail, sizeof(tail), " is not supported (%s)", err_name(err));
-	va_start(ap, fmt);
-	say(false, tail, fmt, ap);
-	va_end(ap);
 	return err;
-}
-
-void
-sm_complain(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	say(false, "", fmt, ap);
-	va_end(ap);
 }
 
 bool
@@ -118,14 +98,4 @@ sm_tracing(void)
 		crpc_store_relaxed(&state, env != NULL && strcmp(env, "1") == 0 ? 2 : 1);
 	}
 	return crpc_load_relaxed(&state) == 2;
-}
-
-void
-sm_trace(const char *fmt, ...)
-{
-	va_list ap;
-
-	va_start(ap, fmt);
-	say(true, "", fmt, ap);
-	va_end(ap);
 }

@@ -17,44 +17,43 @@ sm_step_number(void)
 	return atomic_fetch_add_explicit(&opened, 1u, memory_order_relaxed) + 1;
 }
 
-/* The contexts that @p number names; 0 or an errno value. */
-static int
-named(uint32_t number, struct uv_ctx *list[SM_SLOTS], uint32_t *n)
-{
-	uint32_t i;
+/* The contexts that @p number names, in list[0] to list[n - 1]; 0 or an errno value. */
+static struct uv_ctx *list[SM_SLOTS];
+static uint32_t n;
 
+static int
+named(uint32_t number)
+{
 	if (!sm_progress_is_step())
 		return EPERM;
-	*n = uv_contexts(list);
+	n = uv_contexts(list);
 	if (number == SOFT_MLX5_STEP_ALL)
-		return *n != 0 ? 0 : ENOENT;
-	for (i = 0; i < *n; i++)
+		return n != 0 ? 0 : ENOENT;
+	for (uint32_t i = 0; i < n; i++)
 		if (list[i]->number == number) {
 			list[0] = list[i];
-			*n = 1;
+			n = 1;
 			return 0;
 		}
 	return ENOENT;
 }
 
-static uint32_t
-pass(struct uv_ctx *ctx, uint64_t now_ns)
+/* A pass of each of them. */
+static int
+pass(uint64_t now_ns, uint32_t *work)
 {
-	uint32_t work;
+	uint32_t done = 0;
 
-	crpc_store_relaxed(&ctx->now_ns, now_ns);
-	uv_clock_tick(ctx, now_ns);
-	work = sm_nic_progress(uv_nic(ctx), now_ns);
-	if (crpc_load_relaxed(&ctx->late_events) != 0)
-		uv_send_late(ctx);
-	return work;
+	for (uint32_t i = 0; i < n; i++)
+		done += sm_progress_at(list[i], now_ns);
+	if (work != NULL)
+		*work = done;
+	return 0;
 }
 
 static int
 step_start(uint64_t seed)
 {
-	struct uv_ctx *list[SM_SLOTS];
-
 	if (!sm_progress_is_step())
 		return EPERM;
 	if (uv_contexts(list) != 0)
@@ -73,44 +72,30 @@ step_last(void)
 static int
 step_step(uint64_t now_ns, uint32_t *work)
 {
-	struct uv_ctx *list[SM_SLOTS];
-	uint32_t n, done;
-	int err = named(SOFT_MLX5_STEP_ALL, list, &n);
+	int err = named(SOFT_MLX5_STEP_ALL);
 
 	if (err != 0)
 		return err;
-	done = pass(list[crpc_random(&rng) % n], now_ns);
-	if (work != NULL)
-		*work = done;
-	return 0;
+	list[0] = list[crpc_random(&rng) % n];
+	n = 1;
+	return pass(now_ns, work);
 }
 
 static int
 step_pass(uint32_t number, uint64_t now_ns, uint32_t *work)
 {
-	struct uv_ctx *list[SM_SLOTS];
-	uint32_t i, n, done = 0;
-	int err = named(number, list, &n);
+	int err = named(number);
 
-	if (err != 0)
-		return err;
-	for (i = 0; i < n; i++)
-		done += pass(list[i], now_ns);
-	if (work != NULL)
-		*work = done;
-	return 0;
+	return err != 0 ? err : pass(now_ns, work);
 }
 
 static int
 step_idle(void)
 {
-	struct uv_ctx *list[SM_SLOTS];
-	uint32_t i, n;
-
 	if (!sm_progress_is_step())
 		return -EPERM;
 	n = uv_contexts(list);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		if (!sm_nic_idle(uv_nic(list[i])))
 			return 0;
 	return 1;
@@ -119,11 +104,9 @@ step_idle(void)
 static int
 step_faults(uint32_t number, const char *text)
 {
-	struct uv_ctx *list[SM_SLOTS];
-	uint32_t i, n;
-	int err = named(number, list, &n);
+	int err = named(number);
 
-	for (i = 0; err == 0 && i < n; i++)
+	for (uint32_t i = 0; err == 0 && i < n; i++)
 		err = sm_nic_faults(uv_nic(list[i]), text);
 	return err;
 }
@@ -131,9 +114,7 @@ step_faults(uint32_t number, const char *text)
 static int
 step_break_qp(uint32_t number, uint32_t which)
 {
-	struct uv_ctx *list[SM_SLOTS];
-	uint32_t n;
-	int err = named(number, list, &n);
+	int err = named(number);
 
 	return err != 0 ? err : sm_nic_break(uv_nic(list[0]), which);
 }
@@ -141,11 +122,9 @@ step_break_qp(uint32_t number, uint32_t which)
 static int
 step_vanish(uint32_t number)
 {
-	struct uv_ctx *list[SM_SLOTS];
-	uint32_t i, n;
-	int err = named(number, list, &n);
+	int err = named(number);
 
-	for (i = 0; err == 0 && i < n; i++) {
+	for (uint32_t i = 0; err == 0 && i < n; i++) {
 		sm_nic_vanish(uv_nic(list[i]));
 		list[i]->vanished = true;
 	}
@@ -155,11 +134,9 @@ step_vanish(uint32_t number)
 static int
 step_dump(uint32_t number, FILE *out)
 {
-	struct uv_ctx *list[SM_SLOTS];
-	uint32_t i, n;
-	int err = named(number, list, &n);
+	int err = named(number);
 
-	for (i = 0; err == 0 && i < n; i++)
+	for (uint32_t i = 0; err == 0 && i < n; i++)
 		sm_nic_dump(uv_nic(list[i]), out);
 	return err;
 }

@@ -20,6 +20,7 @@
 #include "say.h"
 
 #define TEXT_MAX 256
+#define PCI_DIR	 "devices/pci0000:00/0000:%02x:00.0"
 #define MARK     "complete" /* made last: its presence says that the tree is whole */
 
 struct walk {
@@ -71,7 +72,7 @@ guid_text(char out[20], uint64_t guid)
 static void
 walk_pci(struct walk *w, int n)
 {
-	in_dir(w, "devices/pci0000:00/0000:%02x:00.0/", n + 1);
+	in_dir(w, PCI_DIR "/", n + 1);
 	file(w, "vendor", "0x%04x\n", SM_VENDOR_ID);
 	file(w, "device", "0x%04x\n", SM_PART_ID);
 	file(w, "subsystem_vendor", "0x%04x\n", SM_VENDOR_ID);
@@ -104,10 +105,10 @@ walk_uverbs(struct walk *w, int n)
 	if (n == 0)
 		file(w, "abi_version", "6\n");
 	in_dir(w, "class/infiniband_verbs/uverbs%d", n);
-	link_to(w, "", "../../devices/pci0000:00/0000:%02x:00.0/infiniband_verbs/uverbs%d", n + 1,
+	link_to(w, "", "../../" PCI_DIR "/infiniband_verbs/uverbs%d", n + 1,
 			n);
 
-	in_dir(w, "devices/pci0000:00/0000:%02x:00.0/infiniband_verbs/uverbs%d/", n + 1, n);
+	in_dir(w, PCI_DIR "/infiniband_verbs/uverbs%d/", n + 1, n);
 	link_to(w, "device", "../../../0000:%02x:00.0", n + 1);
 	file(w, "ibdev", SM_DEVICE_NAME "%d\n", n);
 	file(w, "abi_version", "1\n");
@@ -126,13 +127,12 @@ walk_port(struct walk *w, int n)
 	const struct sm_port *port = sm_port((uint32_t)n);
 	char name[32], gid[2][20];
 	uint64_t half[2];
-	int i;
 
 	memcpy(half, port->gid, sizeof(half));
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		guid_text(gid[i], be64toh(half[i]));
 
-	in_dir(w, "devices/pci0000:00/0000:%02x:00.0/infiniband/" SM_DEVICE_NAME "%d/ports/1/",
+	in_dir(w, PCI_DIR "/infiniband/" SM_DEVICE_NAME "%d/ports/1/",
 			n + 1, n);
 	file(w, "state", "4: ACTIVE\n");
 	file(w, "phys_state", "5: LinkUp\n");
@@ -143,7 +143,7 @@ walk_port(struct walk *w, int n)
 	file(w, "sm_sl", "0\n");
 	file(w, "rate", "100 Gb/sec (4X EDR)\n");
 	file(w, "cap_mask", "0x00000000\n");
-	for (i = 0; i < SM_GIDS; i++) {
+	for (int i = 0; i < SM_GIDS; i++) {
 		snprintf(name, sizeof(name), "gids/%d", i);
 		if (i == 0)
 			file(w, name, "%s:%s\n", gid[0], gid[1]);
@@ -156,7 +156,7 @@ walk_port(struct walk *w, int n)
 		file(w, name, "%s%s", i == 0 ? port->netdev : "",
 				i == 0 && port->ethernet ? "\n" : "");
 	}
-	for (i = 0; i < SM_PKEYS; i++) {
+	for (int i = 0; i < SM_PKEYS; i++) {
 		snprintf(name, sizeof(name), "pkeys/%d", i);
 		file(w, name, "0xffff\n");
 	}
@@ -168,10 +168,10 @@ walk_device(struct walk *w, int n)
 	char guid[20];
 
 	in_dir(w, "class/infiniband/" SM_DEVICE_NAME "%d", n);
-	link_to(w, "", "../../devices/pci0000:00/0000:%02x:00.0/infiniband/" SM_DEVICE_NAME "%d",
+	link_to(w, "", "../../" PCI_DIR "/infiniband/" SM_DEVICE_NAME "%d",
 			n + 1, n);
 
-	in_dir(w, "devices/pci0000:00/0000:%02x:00.0/infiniband/" SM_DEVICE_NAME "%d/", n + 1, n);
+	in_dir(w, PCI_DIR "/infiniband/" SM_DEVICE_NAME "%d/", n + 1, n);
 	link_to(w, "device", "../../../0000:%02x:00.0", n + 1);
 	file(w, "node_type", "1: CA\n");
 	guid_text(guid, SM_NODE_GUID + (uint64_t)n);
@@ -188,9 +188,8 @@ bool
 sm_sysfs_walk(sm_sysfs_visit visit, void *arg)
 {
 	struct walk w = {.visit = visit, .arg = arg};
-	int n;
 
-	for (n = 0; n < (int)sm_ports(); n++) {
+	for (int n = 0; n < (int)sm_ports(); n++) {
 		walk_pci(&w, n);
 		walk_uverbs(&w, n);
 		walk_device(&w, n);
@@ -203,12 +202,8 @@ static bool
 visit_hash(void *arg, const char *path, const char *text, bool link)
 {
 	uint64_t *h = arg;
-	const char *part[] = {path, link ? ">" : "=", text};
-	size_t i, j;
 
-	for (i = 0; i < CRPC_DIM(part); i++)
-		for (j = 0; part[i][j] != '\0'; j++)
-			*h = (*h ^ (unsigned char)part[i][j]) * UINT64_C(0x100000001b3);
+	*h = sm_hash(sm_hash(sm_hash(*h, path), link ? ">" : "="), text);
 	return true;
 }
 
@@ -321,7 +316,7 @@ make_locked(int root)
 int
 sm_sysfs_make(const char *base, char *root, size_t size)
 {
-	uint64_t hash = UINT64_C(0xcbf29ce484222325);
+	uint64_t hash = SM_HASH_FIRST;
 	char name[32];
 	int n, err, user, tree;
 
@@ -354,9 +349,8 @@ make_once(void)
 	const char *bases[] = {
 			getenv("SOFT_MLX5_DIR"), "/dev/shm", getenv("XDG_RUNTIME_DIR"), "/tmp"};
 	int saved = errno, err = 0;
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(bases) && !tree_ok; i++) {
+	for (size_t i = 0; i < CRPC_DIM(bases) && !tree_ok; i++) {
 		if (bases[i] == NULL || bases[i][0] != '/')
 			continue;
 		err = sm_sysfs_make(bases[i], tree_root, sizeof(tree_root));

@@ -29,9 +29,7 @@ struct attrs {
 static const struct ib_uverbs_attr *
 find_attr(const struct attrs *set, uint16_t id)
 {
-	uint16_t i;
-
-	for (i = 0; i < set->n; i++)
+	for (uint16_t i = 0; i < set->n; i++)
 		if (set->a[i].attr_id == id)
 			return &set->a[i];
 	return NULL;
@@ -57,38 +55,23 @@ attr_out(const struct ib_uverbs_attr *attr, uint32_t *len)
 
 /* ---- answers ---- */
 
+/* As much as the program has room for, the rest of its room zero. */
 static void
-copy_out(void *to, uint32_t room, const void *from, size_t len)
+copy_out(void *to, uint32_t room, const union uv_bytes *from, size_t len)
 {
 	size_t n = crpc_min(room, len);
 
 	if (room == 0)
 		return;
-	memcpy(to, from, n);
+	memcpy(to, from->at, n);
 	memset((char *)to + n, 0, room - n);
 }
 
-void
-uv_reply(const struct uv_call *call, const void *resp, size_t len)
+static void
+copy_in(union uv_bytes *to, const void *from, size_t len)
 {
-	copy_out(call->out, call->out_len, resp, len);
-}
-
-void
-uv_reply_driver(const struct uv_call *call, const void *resp, size_t len)
-{
-	copy_out(call->uhw_out, call->uhw_out_len, resp, len);
-}
-
-int
-uv_driver_req(const struct uv_call *call, void *req, size_t len, size_t min)
-{
-	if (call->uhw_in_len < min)
-		return EINVAL;
-	memset(req, 0, len);
-	if (call->uhw_in_len > 0)
-		memcpy(req, call->uhw_in, crpc_min(len, call->uhw_in_len));
-	return 0;
+	if (from != NULL)
+		memcpy(to->at, from, crpc_min(len, sizeof(to->at)));
 }
 
 void
@@ -97,13 +80,7 @@ uv_req_both(const struct uv_call *call, void *req, size_t len, size_t common)
 	bool ex = (call->cmd->nr & UV_EX) != 0;
 
 	memset(req, 0, len);
-	memcpy(req, call->req.bytes + (ex ? 0 : sizeof(uint64_t)), ex ? len : common);
-}
-
-struct sm_nic *
-uv_nic(struct uv_ctx *ctx)
-{
-	return crpc_load_relaxed(&ctx->nic);
+	memcpy(req, call->req.at + (ex ? 0 : sizeof(uint64_t)), ex ? len : common);
 }
 
 /* ---- objects ---- */
@@ -141,26 +118,10 @@ uv_obj_free(struct uv_ctx *ctx, struct uv_obj *obj)
 static int
 nic_destroy(struct uv_ctx *ctx, struct uv_obj *obj)
 {
-	struct sm_nic *nic = uv_nic(ctx);
-
-	switch (obj->type) {
-	case UV_PD:
-		return sm_pd_destroy(nic, obj->pd);
-	case UV_MR:
-		return sm_mr_destroy(nic, obj->mr);
-	case UV_MW:
-		return sm_mw_destroy(nic, obj->mw);
-	case UV_AH:
-		return sm_pd_hold(nic, obj->pd, -1);
-	case UV_CQ:
-		return sm_cq_destroy(nic, obj->cq);
-	case UV_SRQ:
-		return sm_srq_destroy(nic, obj->srq);
-	case UV_QP:
-		return sm_qp_destroy(nic, obj->qp);
-	default:
-		return sm_uar_del(nic, ((struct uv_uar *)(void *)obj)->page_id);
-	}
+	if (obj->type != UV_AH)
+		return sm_destroy(uv_nic(ctx), obj->any);
+	sm_pd_hold(uv_nic(ctx), obj->pd, -1);
+	return 0;
 }
 
 int
@@ -168,17 +129,16 @@ uv_destroy(struct uv_ctx *ctx, struct uv_call *call)
 {
 	struct uv_obj *obj = call->obj;
 	struct uv_cq *cq = (void *)obj;
-	uint32_t events[2], n = 0;
+	uint32_t *events = uv_resp(call);
 	int err = nic_destroy(ctx, obj);
 
 	if (err != 0)
 		return err;
 	if (obj->type == UV_CQ)
-		events[n++] = uv_events_read(cq->chan, &cq->comp);
+		*events++ = uv_events_read(cq->chan, &cq->comp);
 	if (call->cmd->resp_min != 0)
-		events[n++] = uv_events_read(ctx->async, &cq->queue.async);
+		*events = uv_events_read(ctx->async, &cq->queue.async);
 	uv_obj_free(ctx, obj);
-	uv_reply(call, events, n * sizeof(events[0]));
 	return 0;
 }
 
@@ -199,7 +159,7 @@ alloc_uar_page(struct uv_ctx *ctx, struct uv_uar *uar)
 	if (uar->page == NULL)
 		return errno;
 	memset(uar->page, 0, UV_PAGE);
-	err = sm_uar_add(uv_nic(ctx), uar->page_id, uar->page);
+	err = sm_uar_add(uv_nic(ctx), uar->page_id, uar->page, &uar->obj.uar);
 	if (err != 0)
 		return err;
 	ctx->uar_used[i] = true;
@@ -222,13 +182,27 @@ put_attr(const struct attrs *set, uint16_t id, const void *value, uint32_t size)
 	return true;
 }
 
+/* Not while a queue pair rings there: EBUSY. */
+static int
+uar_free(struct uv_ctx *ctx, struct uv_uar *uar)
+{
+	int err = nic_destroy(ctx, &uar->obj);
+
+	if (err != 0)
+		return err;
+	ctx->uar_used[uar->page_id - 1] = false;
+	ctx->uars--;
+	uv_obj_free(ctx, &uar->obj);
+	return 0;
+}
+
 static int
 uar_alloc(struct uv_ctx *ctx, const struct attrs *set)
 {
 	const struct ib_uverbs_attr *handle = find_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_HANDLE);
 	const struct ib_uverbs_attr *type = find_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_TYPE);
-	uint64_t offset = 0;
-	uint32_t length = UV_PAGE, id = 0;
+	uint32_t length = UV_PAGE;
+	uint64_t offset;
 	struct uv_uar *uar;
 	int err;
 
@@ -236,12 +210,6 @@ uar_alloc(struct uv_ctx *ctx, const struct attrs *set)
 		return EINVAL;
 	if ((uint32_t)type->data > 1) /* 0: BlueFlame, 1: no write combining; memory is memory */
 		return sm_refuse(EOPNOTSUPP, "a UAR page of type %u", (uint32_t)type->data);
-	/* Before anything is made: is there room for the answer? */
-	if (!put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, sizeof(offset)) ||
-			!put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length,
-					sizeof(length)) ||
-			!put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &id, sizeof(id)))
-		return EINVAL;
 	uar = obj_new(ctx, UV_UAR, sizeof(*uar));
 	if (uar == NULL)
 		return errno;
@@ -251,8 +219,13 @@ uar_alloc(struct uv_ctx *ctx, const struct attrs *set)
 		return err;
 	}
 	offset = (uint64_t)uar->page_id * UV_PAGE;
-	put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, sizeof(offset));
-	put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &uar->page_id, sizeof(uar->page_id));
+	if (!put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, sizeof(offset)) ||
+		!put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, sizeof(length)) ||
+		!put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &uar->page_id,
+			sizeof(uar->page_id))) {
+		uar_free(ctx, uar);
+		return EINVAL;
+	}
 	set->user[handle - set->a].data = uar->obj.handle;
 	return 0;
 }
@@ -262,21 +235,11 @@ uar_destroy(struct uv_ctx *ctx, const struct attrs *set)
 {
 	const struct ib_uverbs_attr *handle = find_attr(set, MLX5_IB_ATTR_UAR_OBJ_DESTROY_HANDLE);
 	struct uv_uar *uar;
-	int err;
 
 	if (handle == NULL)
 		return EINVAL;
 	uar = uv_get(ctx, (uint32_t)handle->data, UV_UAR);
-	if (uar == NULL)
-		return ENOENT;
-	/* Not while a queue pair rings there: EBUSY. */
-	err = nic_destroy(ctx, &uar->obj);
-	if (err != 0)
-		return err;
-	ctx->uar_used[uar->page_id - 1] = false;
-	ctx->uars--;
-	uv_obj_free(ctx, &uar->obj);
-	return 0;
+	return uar != NULL ? uar_free(ctx, uar) : ENOENT;
 }
 
 /* ---- the GID table: one entry, the others are empty ---- */
@@ -336,26 +299,20 @@ query_gid_entry(struct uv_ctx *ctx, const struct attrs *set)
 
 /* ---- dispatch ---- */
 
-#define REFUSED(NR)                                                                                \
-	{                                                                                          \
-		IB_USER_VERBS_CMD_##NR, 0, 0, #NR                                                  \
-	}
-#define REFUSED_EX(NR)                                                                             \
-	{                                                                                          \
-		UV_EX | IB_USER_VERBS_EX_CMD_##NR, 0, 0, #NR                                       \
-	}
+#define REFUSED(NR)    IB_USER_VERBS_CMD_##NR, 0, 0, #NR
+#define REFUSED_EX(NR) UV_EX | IB_USER_VERBS_EX_CMD_##NR, 0, 0, #NR
 
 static const struct uv_cmd refused[] = {
-	REFUSED(ATTACH_MCAST),
-	REFUSED(DETACH_MCAST),
-	REFUSED(OPEN_XRCD),
-	REFUSED(CLOSE_XRCD),
-	REFUSED(CREATE_XSRQ),
-	REFUSED(OPEN_QP),
-	REFUSED_EX(CREATE_FLOW),
-	REFUSED_EX(CREATE_WQ),
-	REFUSED_EX(CREATE_RWQ_IND_TBL),
-	REFUSED_EX(MODIFY_CQ),
+	{REFUSED(ATTACH_MCAST)},
+	{REFUSED(DETACH_MCAST)},
+	{REFUSED(OPEN_XRCD)},
+	{REFUSED(CLOSE_XRCD)},
+	{REFUSED(CREATE_XSRQ)},
+	{REFUSED(OPEN_QP)},
+	{REFUSED_EX(CREATE_FLOW)},
+	{REFUSED_EX(CREATE_WQ)},
+	{REFUSED_EX(CREATE_RWQ_IND_TBL)},
+	{REFUSED_EX(MODIFY_CQ)},
 	{0},
 };
 
@@ -380,7 +337,7 @@ call_objects(struct uv_ctx *ctx, struct uv_call *call)
 	uint32_t handle;
 
 	if (cmd->type != 0) {
-		memcpy(&handle, call->req.bytes + cmd->handle_at, sizeof(handle));
+		memcpy(&handle, call->req.at + cmd->handle_at, sizeof(handle));
 		call->obj = uv_get(ctx, handle, cmd->type);
 		if (call->obj == NULL) /* As the kernel: what cannot be written is not there. */
 			return cmd->fn == uv_destroy ? ENOENT : EINVAL;
@@ -396,30 +353,34 @@ call_objects(struct uv_ctx *ctx, struct uv_call *call)
 static int
 run_command(struct uv_ctx *ctx, const struct uv_cmd *cmd, const struct attrs *set)
 {
-	const void *in;
-	struct uv_call call;
+	struct uv_call call = {.cmd = cmd};
+	uint32_t req_len, drv_len;
+	const void *req = attr_in(find_attr(set, UVERBS_ATTR_CORE_IN), &req_len);
+	const void *drv_req = attr_in(find_attr(set, UVERBS_ATTR_UHW_IN), &drv_len);
+	void *resp = attr_out(find_attr(set, UVERBS_ATTR_CORE_OUT), &call.resp_room);
+	void *drv_resp = attr_out(find_attr(set, UVERBS_ATTR_UHW_OUT), &call.drv_room);
 	int err;
 
-	memset(&call, 0, sizeof(call));
-	call.cmd = cmd;
-	in = attr_in(find_attr(set, UVERBS_ATTR_CORE_IN), &call.req_len);
-	call.out = attr_out(find_attr(set, UVERBS_ATTR_CORE_OUT), &call.out_len);
-	call.uhw_in = attr_in(find_attr(set, UVERBS_ATTR_UHW_IN), &call.uhw_in_len);
-	call.uhw_out = attr_out(find_attr(set, UVERBS_ATTR_UHW_OUT), &call.uhw_out_len);
 	/* libibverbs asks without buffers whether commands can come this way, and takes any answer
 	 * but EPROTONOSUPPORT for yes. */
-	if (call.req_len < cmd->req_min || call.out_len < cmd->resp_min)
+	if (req_len < cmd->req_min || call.resp_room < cmd->resp_min)
 		return ENOSPC;
-	if (in != NULL)
-		memcpy(call.req.bytes, in, crpc_min(call.req_len, sizeof(call.req.bytes)));
-	if (uv_nic(ctx) == NULL && cmd->fn != uv_get_context)
+	if (drv_len < cmd->drv_min || (uv_nic(ctx) == NULL && cmd->fn != uv_get_context))
 		return EINVAL;
+	copy_in(&call.req, req, req_len);
+	copy_in(&call.drv_req, drv_req, crpc_min(drv_len, cmd->drv_len));
 	err = call_objects(ctx, &call);
 	if (err == 0)
 		err = cmd->fn(ctx, &call);
 	if (err != 0 && call.made != NULL)
 		uv_obj_free(ctx, call.made);
-	return err;
+	if (err != 0)
+		return err;
+	copy_out(resp, call.resp_room, &call.resp,
+		(cmd->nr & UV_EX) != 0 ? sizeof(call.resp) : cmd->resp_min);
+	if (call.drv_answers)
+		copy_out(drv_resp, call.drv_room, &call.drv_resp, sizeof(call.drv_resp));
+	return 0;
 }
 
 static int

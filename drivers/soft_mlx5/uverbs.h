@@ -37,7 +37,7 @@
 #include "nic.h"
 #include "object.h"
 
-#define UV_REQ_MAX      256  /**< Bytes of a request that are looked at. */
+#define UV_BYTES_MAX       512 /**< Bytes of a request or an answer, at most. */
 #define UV_UARS_MAX     1024 /**< UAR pages of a context. */
 #define UV_PAGE         4096
 #define UV_PAGE_CLOCK      (UINT64_C(5) << 8) /**< MLX5_IB_MMAP_CORE_CLOCK, as libmlx5 makes it. */
@@ -73,7 +73,7 @@ struct uv_ctx {
 	bool vanished;        /**< Step mode: cut off the net for good. */
 	bool undriven;        /**< Poll loops and the helper let it be: dead, or step mode. */
 	uint32_t number;      /**< Contexts are listed by it; step mode shows it. */
-	char net[65];         /**< That it is on. */
+	char net[128];        /**< That it is on. */
 	pthread_mutex_t lock; /**< One command at a time. */
 	int fd;               /**< The descriptor of the present command. */
 	struct uv_objs objs;
@@ -109,12 +109,6 @@ uv_ctx_of(struct sm_file *file)
 		: NULL;
 }
 
-struct uv_mr {
-	struct uv_obj obj;
-	uint64_t start, len, iova;
-	uint32_t access;
-};
-
 /** Events of one queue, counted because a destroy must say how many the program has read. */
 struct uv_events {
 	struct uv_ctx *ctx;
@@ -132,13 +126,6 @@ struct uv_cq {
 	struct uv_queue queue;
 	struct uv_chan *chan; /**< NULL: no completion channel. */
 	struct uv_events comp;
-};
-
-struct uv_srq {
-	struct uv_queue queue;
-	uint32_t max_wr;
-	uint32_t max_sge;
-	_Atomic uint32_t limit;
 };
 
 struct uv_qp {
@@ -168,49 +155,47 @@ struct uv_cmd {
 	uint16_t handle_at; /**< ... and where its handle lies in the request. */
 	enum uv_type makes; /**< The type of the object that the command makes, if any, ... */
 	uint16_t size;      /**< ... and its bytes. */
+	uint16_t drv_len;   /**< Bytes of the driver's part of the request that are looked at ... */
+	uint16_t drv_min;   /**< ... and must be there. */
 };
 
 #define UV_EX IB_USER_VERBS_CMD_FLAG_EXTENDED
-/** Behind the function: UV_OF(), UV_MAKES(). */
+/** A row, in braces. Behind the function: UV_OF(), UV_MAKES(), UV_DRV(). */
 #define UV_CMD(NR, word, ...)                                                                      \
-	{                                                                                          \
-		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word),                           \
-			sizeof(struct ib_uverbs_##word##_resp), #NR, __VA_ARGS__                   \
-	}
+	IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word),                                   \
+		sizeof(struct ib_uverbs_##word##_resp), #NR, __VA_ARGS__
 /** Without an answer. */
 #define UV_CMD_NO_RESP(NR, word, ...)                                                              \
-	{                                                                                          \
-		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), 0, #NR, __VA_ARGS__       \
-	}
+	IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), 0, #NR, __VA_ARGS__
 #define UV_CMD_EX(NR, req_min, resp_min, ...)                                                      \
-	{                                                                                          \
-		UV_EX | IB_USER_VERBS_EX_CMD_##NR, req_min, resp_min, #NR "_EX", __VA_ARGS__       \
-	}
+	UV_EX | IB_USER_VERBS_EX_CMD_##NR, req_min, resp_min, #NR "_EX", __VA_ARGS__
 /** A command about an object, which is found, and one that makes an object, which is there. */
 #define UV_OF(word, type, handle) type, offsetof(struct ib_uverbs_##word, handle)
 #define UV_MAKES(kind, bytes) .makes = (kind), .size = (bytes)
+/** The driver's part of the request, struct mlx5_ib_@p word, is there up to @p member at least. */
+#define UV_DRV(word, member)                                                                       \
+	.drv_len = sizeof(struct mlx5_ib_##word),                                                  \
+	.drv_min = offsetof(struct mlx5_ib_##word, member) +                                       \
+		sizeof(((struct mlx5_ib_##word *)0)->member)
 #define UV_DESTROY(NR, word, resp_min, type, handle)                                               \
-	{                                                                                          \
-		IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), resp_min, #NR,            \
-			uv_destroy, UV_OF(word, type, handle)                                      \
-	}
+	IB_USER_VERBS_CMD_##NR, sizeof(struct ib_uverbs_##word), resp_min, #NR, uv_destroy,        \
+		UV_OF(word, type, handle)
 
-/** One command: what came in, copied; and where the answer goes. */
+/** A request or an answer: zero where nothing else was written. */
+union uv_bytes {
+	uint8_t at[UV_BYTES_MAX];
+	uint64_t align;
+};
+
+/** One command: what came in, copied; and the answer, which is sent if the command succeeds. */
 struct uv_call {
 	const struct uv_cmd *cmd;
 	void *obj;  /**< The object that the request names, each type of which begins with it. */
 	void *made; /**< The one that the command makes, zero; it goes if the command fails. */
-	union {
-		uint8_t bytes[UV_REQ_MAX];
-		uint64_t align;
-	} req;
-	uint32_t req_len;
-	void *out;
-	uint32_t out_len;
-	const void *uhw_in;
-	uint32_t uhw_in_len;
-	void *uhw_out;
-	uint32_t uhw_out_len;
+	union uv_bytes req, resp;
+	union uv_bytes drv_req, drv_resp; /**< The driver's part of both. */
+	uint32_t resp_room, drv_room;     /**< Bytes of the answers that the program takes. */
+	bool drv_answers;                 /**< There is something in drv_resp. */
 };
 
 /* ---- context.c ---- */
@@ -225,14 +210,11 @@ int uv_get_context(struct uv_ctx *ctx, struct uv_call *call);
 
 /** 0 or the errno value of the ioctl. */
 int uv_ioctl(struct uv_ctx *ctx, int fd, const void *arg);
-/** Copy the request's start, zero what it lacks. */
-#define uv_req(call) ((const void *)(call)->req.bytes)
-/** Answer: as much as the program has room for, the rest of its room zero. */
-void uv_reply(const struct uv_call *call, const void *resp, size_t len);
-void uv_reply_driver(const struct uv_call *call, const void *resp, size_t len);
-/** The driver's part of the request, zero where short. EINVAL if below @p min bytes. */
-int uv_driver_req(const struct uv_call *call, void *req, size_t len, size_t min);
-struct sm_nic *uv_nic(struct uv_ctx *ctx);
+#define uv_req(call)      ((const void *)(call)->req.at)
+#define uv_resp(call)     ((void *)(call)->resp.at)
+#define uv_drv_req(call)  ((const void *)(call)->drv_req.at)
+#define uv_drv_resp(call) ((call)->drv_answers = true, (void *)(call)->drv_resp.at)
+#define uv_nic(ctx) crpc_load_relaxed(&(ctx)->nic)
 /**
  * The request of a command that has an older form, too: what both have is behind the answer's
  * address there, @p common bytes, and the rest is 0.
@@ -253,7 +235,7 @@ extern const struct uv_cmd uv_queue_commands[];
 /* ---- event.c ---- */
 
 /** Make a channel with one reference, its descriptor's. 0 or an errno value. */
-int uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, int *fd);
+int uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, uint32_t *fd);
 void uv_chan_get(struct uv_chan *chan);
 void uv_chan_put(struct uv_chan *chan);
 /** In a forked child: the descriptor is all that is left of it. */
@@ -261,7 +243,7 @@ void uv_chan_fork_child(struct uv_chan *chan);
 /** sm_nic_attr.comp_event; @p user is a struct uv_cq. */
 void uv_comp_event(void *user);
 /** sm_nic_attr.async_event; @p user is a struct uv_queue. */
-void uv_async_event(void *user, enum sm_async_type type);
+void uv_async_event(void *user, enum ibv_event_type type);
 /** Under the context's lock, when the NIC no longer knows the queue: take its unread events back
  *  and return how many were read. */
 uint32_t uv_events_read(struct uv_chan *chan, struct uv_events *events);
@@ -276,7 +258,6 @@ void *uv_page_map(const struct uv_ctx *ctx, uint64_t page);
 /** Nanoseconds. */
 uint64_t uv_clock_read(clockid_t id);
 int uv_clock_open(struct uv_ctx *ctx);
-void uv_clock_close(struct uv_ctx *ctx);
 
 /** Show the time; harmless if several threads do. */
 static inline void

@@ -8,17 +8,16 @@ same(const struct crpc_bulk_conn *conn, const char *rule, uint64_t found, uint64
 {
 	if (found == expected)
 		return 0;
-	crpc_err("connection %u: %s: %llu, expected %llu", conn->index, rule,
+	return crpc_fail(-EFAULT, "connection %u: %s: %llu, expected %llu", conn->index, rule,
 		(unsigned long long)found, (unsigned long long)expected);
-	return -EFAULT;
 }
 
 static uint32_t
 units_count(const struct units *units)
 {
-	uint32_t i, n = 0;
+	uint32_t n = 0;
 
-	for (i = 0; i < UNITS_MAX / 64; i++)
+	for (uint32_t i = 0; i < UNITS_MAX / 64; i++)
 		n += (uint32_t)__builtin_popcountll(units->bits[i]);
 	return n;
 }
@@ -38,10 +37,10 @@ check_requests(const struct crpc_bulk_conn *conn)
 {
 	const struct bulk_reqs *lists[] = {&conn->sends, &conn->recvs, &conn->posted,
 		&conn->free[0], &conn->free[1], &conn->b->done};
-	uint32_t i, listed[2] = {0, 0}, nfree[2] = {0, 0};
+	uint32_t listed[2] = {0, 0}, nfree[2] = {0, 0};
 	const struct bulk_req *req;
 
-	for (i = 0; i < CRPC_DIM(lists); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(lists); i++) {
 		TAILQ_FOREACH(req, lists[i], link)
 		{
 			listed[req->recv] += req->conn == conn;
@@ -58,12 +57,12 @@ check_requests(const struct crpc_bulk_conn *conn)
 static int
 check_tx(const struct crpc_bulk_conn *conn)
 {
-	uint32_t i, ops = 0, counted = 0, taken = 0, units = 0;
+	uint32_t ops = 0, counted = 0, taken = 0, units = 0;
 	const struct bulk_tx *tx = &conn->tx;
 	const struct bulk_req *req;
 	uint64_t bytes = 0;
 
-	for (i = 0; i < conn->b->conf.tx_chunks; i++) {
+	for (uint32_t i = 0; i < conn->b->conf.tx_chunks; i++) {
 		if (tx->op[i].req == NULL)
 			continue;
 		ops++;
@@ -73,7 +72,7 @@ check_tx(const struct crpc_bulk_conn *conn)
 	counted += req->ops;
 	TAILQ_FOREACH(req, &conn->recvs, link)
 	counted += req->ops;
-	for (i = 0; i < tx->nslots; i++) {
+	for (uint32_t i = 0; i < tx->nslots; i++) {
 		taken += tx->slot[i].npieces != 0;
 		units += pieces_units(&tx->units, tx->slot[i].piece, tx->slot[i].npieces);
 	}
@@ -100,12 +99,12 @@ sents_count(const struct bulk_sents *list)
 static int
 check_rails(const struct crpc_bulk_conn *conn)
 {
-	uint32_t i, up = 0, closing = 0, again = 0, sent = 0;
+	uint32_t up = 0, closing = 0, again = 0, sent = 0;
 	uint64_t under_way[CRPC_BULK_RAILS_MAX] = {0};
 	const struct bulk_op *op;
 	int rc = 0;
 
-	for (i = 0; i < conn->b->conf.tx_chunks; i++) {
+	for (uint32_t i = 0; i < conn->b->conf.tx_chunks; i++) {
 		op = &conn->tx.op[i];
 		if (op->req == NULL)
 			continue;
@@ -113,7 +112,7 @@ check_rails(const struct crpc_bulk_conn *conn)
 		if (!op->again)
 			under_way[op->rail] += op->len;
 	}
-	for (i = 0; i < conn->nrails; i++) {
+	for (uint32_t i = 0; i < conn->nrails; i++) {
 		up += conn->rail[i].state == RAIL_UP;
 		closing +=
 			conn->rail[i].state == RAIL_BREAKING || conn->rail[i].state == RAIL_LEAVING;
@@ -133,13 +132,13 @@ check_rails(const struct crpc_bulk_conn *conn)
 static int
 check_rx(const struct crpc_bulk_conn *conn)
 {
-	uint32_t i, units = 0, states[SLOT_CONSUMED + 1] = {0}, listed[3] = {0};
+	uint32_t units = 0, states[SLOT_CONSUMED + 1] = {0}, listed[3] = {0};
 	const struct bulk_rx *rx = &conn->rx;
 	const struct rx_slots *lists[] = {&rx->arrived, &rx->unpacking, &rx->consumed};
 	const struct rx_slot *slot;
 	int rc = 0;
 
-	for (i = 0; i < conn->b->conf.slots; i++) {
+	for (uint32_t i = 0; i < conn->b->conf.slots; i++) {
 		slot = &rx->slot[i];
 		states[slot->state]++;
 		if (slot->state == SLOT_FREE || slot->state == SLOT_CONSUMED)
@@ -150,7 +149,7 @@ check_rx(const struct crpc_bulk_conn *conn)
 			true);
 		units += pieces_units(&rx->units, slot->piece, slot->npieces);
 	}
-	for (i = 0; i < CRPC_DIM(lists); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(lists); i++) {
 		TAILQ_FOREACH(slot, lists[i], link)
 		listed[i]++;
 	}
@@ -188,10 +187,9 @@ int
 crpc_bulk_check(const struct crpc_bulk *b, bool at_rest)
 {
 	const struct crpc_bulk_conn *conn;
-	uint32_t i;
 	int rc = 0;
 
-	for (i = 0; i < b->conns && rc == 0; i++) {
+	for (uint32_t i = 0; i < b->conns && rc == 0; i++) {
 		conn = b->conn[i];
 		if (conn == NULL)
 			continue;
@@ -201,7 +199,7 @@ crpc_bulk_check(const struct crpc_bulk *b, bool at_rest)
 		if (rc == 0 && at_rest)
 			rc = check_rest(conn);
 	}
-	for (i = 0; i < b->conf.nports && rc == 0; i++)
+	for (uint32_t i = 0; i < b->conf.nports && rc == 0; i++)
 		rc = crpc_mrcache_check(b->cache[i]);
 	return rc;
 }

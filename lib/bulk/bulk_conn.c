@@ -12,7 +12,6 @@ tables_init(struct crpc_bulk_conn *conn)
 {
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
 	struct bulk_req *req;
-	uint32_t i;
 
 	conn->req = calloc(2 * conf->requests, sizeof(*conn->req));
 	conn->tx.op = calloc(conf->tx_chunks, sizeof(*conn->tx.op));
@@ -21,7 +20,7 @@ tables_init(struct crpc_bulk_conn *conn)
 		return -ENOMEM;
 	conn->bytes += 2 * conf->requests * sizeof(*conn->req) +
 		conf->tx_chunks * sizeof(*conn->tx.op) + conf->slots * sizeof(*conn->rx.slot);
-	for (i = 0; i < 2 * conf->requests; i++) {
+	for (uint32_t i = 0; i < 2 * conf->requests; i++) {
 		req = &conn->req[i];
 		req->conn = conn;
 		req->recv = i >= conf->requests;
@@ -29,7 +28,7 @@ tables_init(struct crpc_bulk_conn *conn)
 		TAILQ_INSERT_TAIL(&conn->free[req->recv], req, link);
 	}
 	conn->nfree[0] = conn->nfree[1] = conf->requests;
-	for (i = 0; i < conf->slots; i++)
+	for (uint32_t i = 0; i < conf->slots; i++)
 		conn->rx.slot[i].conn = conn;
 	return 0;
 }
@@ -40,7 +39,6 @@ bounce_init(struct crpc_bulk_conn *conn)
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
 	uint64_t len = (uint64_t)conf->slots * conf->chunk;
 	struct bulk_rx *rx = &conn->rx;
-	uint32_t i;
 	int rc;
 
 	rx->bounce = aligned_alloc(4096, len);
@@ -48,7 +46,7 @@ bounce_init(struct crpc_bulk_conn *conn)
 		return -ENOMEM;
 	/* arriving chunks must not cause page faults, and a peer must not read old heap */
 	memset(rx->bounce, 0, len);
-	for (i = 0; i < conf->nports; i++) {
+	for (uint32_t i = 0; i < conf->nports; i++) {
 		rc = crpc_rdma_mr_reg(conf->port[i].dev, rx->bounce, len, &rx->mr[i]);
 		if (rc != 0)
 			return rc;
@@ -61,10 +59,9 @@ static void
 memory_free(struct crpc_bulk_conn *conn)
 {
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
-	uint32_t i;
 
 	crpc_unpack_detach(conn->b->engine, conn->rx.bounce);
-	for (i = 0; i < conf->nports; i++) {
+	for (uint32_t i = 0; i < conf->nports; i++) {
 		if (conn->rx.mr[i].addr != NULL)
 			crpc_rdma_mr_dereg(conf->port[i].dev, &conn->rx.mr[i]);
 	}
@@ -81,18 +78,14 @@ conn_place(struct crpc_bulk *b, uint32_t rails)
 	struct crpc_bulk_conn *conn;
 	uint32_t i = 0;
 
-	if (rails == 0 || rails > CRPC_BULK_RAILS_MAX) {
-		crpc_err("connection: %u rails, expected 1 to %u", rails, CRPC_BULK_RAILS_MAX);
-		errno = EINVAL;
-		return NULL;
-	}
+	if (rails == 0 || rails > CRPC_BULK_RAILS_MAX)
+		return crpc_null(crpc_fail(-EINVAL, "connection: %u rails, expected 1 to %u", rails,
+			CRPC_BULK_RAILS_MAX));
 	while (i < b->conf.max_conns && b->conn[i] != NULL)
 		i++;
-	if (i == b->conf.max_conns) {
-		crpc_err("no connection left: all %u of conf.max_conns are taken", i);
-		errno = ENOSPC;
-		return NULL;
-	}
+	if (i == b->conf.max_conns)
+		return crpc_null(crpc_fail(
+			-ENOSPC, "no connection left: all %u of conf.max_conns are taken", i));
 	conn = calloc(1, sizeof(*conn));
 	if (conn == NULL)
 		return NULL;
@@ -137,8 +130,7 @@ crpc_bulk_conn_create(struct crpc_bulk *b, uint32_t rails, uint32_t user_id)
 	if (rc != 0) {
 		__crpc_bulk_rails_fini(conn);
 		memory_free(conn);
-		errno = -rc;
-		return NULL;
+		return crpc_null(rc);
 	}
 	arrivals_clear(conn);
 	b->conn[conn->index] = conn;
@@ -151,9 +143,8 @@ static void
 jobs_wait(struct crpc_bulk_conn *conn)
 {
 	struct crpc_bulk *b = conn->b;
-	uint32_t tries;
 
-	for (tries = 0; tries < 1000000 && !TAILQ_EMPTY(&conn->rx.unpacking); tries++) {
+	for (uint32_t tries = 0; tries < 1000000 && !TAILQ_EMPTY(&conn->rx.unpacking); tries++) {
 		crpc_unpack_kick(b->engine);
 		__crpc_bulk_jobs_turn(conn);
 	}
@@ -170,18 +161,17 @@ void
 crpc_bulk_conn_free(struct crpc_bulk_conn *conn)
 {
 	struct crpc_bulk *b;
-	uint32_t i;
 
 	if (conn == NULL)
 		return;
 	b = conn->b;
 	__crpc_bulk_rails_fini(conn);
 	jobs_wait(conn);
-	for (i = 0; i < b->conf.slots; i++) {
+	for (uint32_t i = 0; i < b->conf.slots; i++) {
 		if (conn->rx.slot[i].in_chunks)
 			TAILQ_REMOVE(&b->chunks, &conn->rx.slot[i], given);
 	}
-	for (i = 0; i < 2 * b->conf.requests; i++)
+	for (uint32_t i = 0; i < 2 * b->conf.requests; i++)
 		__crpc_bulk_req_forget(&conn->req[i]);
 	b->conn[conn->index] = NULL;
 	memory_free(conn);
@@ -199,13 +189,12 @@ crpc_bulk_conn_addr(struct crpc_bulk_conn *conn, uint8_t addr[CRPC_BULK_ADDR_LEN
 		.chunk = conf->chunk,
 		.slots = conf->slots,
 		.bounce = (uintptr_t)conn->rx.bounce};
-	uint32_t i;
 
 	memset(addr, 0, CRPC_BULK_ADDR_LEN);
-	for (i = 0; i < conf->nports; i++)
+	for (uint32_t i = 0; i < conf->nports; i++)
 		head.rkey[i] = conn->rx.mr[i].rkey;
 	memcpy(addr, &head, sizeof(head));
-	for (i = 0; i < conn->nrails; i++)
+	for (uint32_t i = 0; i < conn->nrails; i++)
 		crpc_copyrpc_ep_addr(
 			conn->rail[i].ep, addr + sizeof(head) + i * CRPC_COPYRPC_ADDR_LEN);
 }
@@ -224,9 +213,8 @@ addr_check(const struct crpc_bulk_conn *conn, const struct bulk_wire_addr *a)
 		{"slots", a->slots, 1, CRPC_BULK_SLOTS_MAX},
 		{"chunk", crpc_is_pow2(a->chunk) ? a->chunk : 0, CRPC_BULK_CHUNK_MIN,
 			CRPC_BULK_CHUNK_MAX}};
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(fields); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(fields); i++) {
 		if (fields[i].found < fields[i].min || fields[i].found > fields[i].max)
 			return crpc_fail(-EPROTO,
 				"connection %u: the peer's address has %s 0x%x, expected 0x%x to 0x%x",
@@ -240,7 +228,6 @@ int
 crpc_bulk_conn_connect(struct crpc_bulk_conn *conn, const uint8_t peer[CRPC_BULK_ADDR_LEN])
 {
 	struct bulk_wire_addr a;
-	uint32_t i;
 	int rc;
 
 	memcpy(&a, peer, sizeof(a));
@@ -249,7 +236,7 @@ crpc_bulk_conn_connect(struct crpc_bulk_conn *conn, const uint8_t peer[CRPC_BULK
 	rc = addr_check(conn, &a);
 	if (rc != 0)
 		return rc;
-	for (i = 0; i < conn->nrails; i++) {
+	for (uint32_t i = 0; i < conn->nrails; i++) {
 		rc = crpc_copyrpc_ep_connect(
 			conn->rail[i].ep, peer + sizeof(a) + i * CRPC_COPYRPC_ADDR_LEN);
 		if (rc != 0) {
@@ -301,10 +288,9 @@ break_end(struct crpc_bulk_conn *conn)
 {
 	struct bulk_reqs *lists[3] = {&conn->posted, &conn->recvs, &conn->sends};
 	struct bulk_req *req;
-	uint32_t i;
 
 	conn->breaking = false;
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		while ((req = TAILQ_FIRST(lists[i])) != NULL) {
 			__crpc_bulk_slots_drop(req);
 			__crpc_bulk_req_done(
@@ -339,7 +325,7 @@ crpc_bulk_conn_shutdown(struct crpc_bulk_conn *conn)
 int
 crpc_bulk_conn_reset(struct crpc_bulk_conn *conn)
 {
-	uint32_t i, n = conn->b->conf.requests;
+	uint32_t n = conn->b->conf.requests;
 	int rc;
 
 	if (conn->err == 0)
@@ -348,7 +334,7 @@ crpc_bulk_conn_reset(struct crpc_bulk_conn *conn)
 		return 0;
 	if (conn->breaking || conn->nfree[0] != n || conn->nfree[1] != n)
 		return -EBUSY;
-	for (i = 0; i < conn->nrails; i++) {
+	for (uint32_t i = 0; i < conn->nrails; i++) {
 		rc = crpc_copyrpc_ep_reset(conn->rail[i].ep);
 		if (rc != 0)
 			return rc;

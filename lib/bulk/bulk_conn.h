@@ -104,7 +104,6 @@ bool __crpc_bulk_proto(struct crpc_bulk_conn *conn, const char *what, uint64_t i
 /* ---- bulk_tel.c ---- */
 /** A mailbox for telemetry. 0, or -ENOMEM. */
 int __crpc_bulk_tel_open(struct crpc_bulk *b);
-void __crpc_bulk_tel_close(struct crpc_bulk *b);
 /** Answer a question of telemetry. */
 void __crpc_bulk_tel_answer(struct crpc_bulk *b);
 

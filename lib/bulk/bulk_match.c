@@ -233,9 +233,8 @@ r_ends_send(struct crpc_bulk_conn *conn)
 {
 	struct bulk_wire_end end = {0};
 	struct bulk_peer *peer;
-	uint32_t i;
 
-	for (i = 0; i < conn->peer_requests && conn->ends_due != 0; i++) {
+	for (uint32_t i = 0; i < conn->peer_requests && conn->ends_due != 0; i++) {
 		peer = &conn->peer[i];
 		if (peer->state != PEER_ENDED || !peer->end_due)
 			continue;
@@ -254,10 +253,8 @@ r_ends_send(struct crpc_bulk_conn *conn)
 static void
 keys_put(const struct bulk_req *req, uint64_t *raddr, uint32_t rkey[CRPC_BULK_PORTS_MAX])
 {
-	uint32_t i;
-
 	*raddr = (uintptr_t)req->buf;
-	for (i = 0; i < req->conn->b->conf.nports && req->mr[i] != NULL; i++)
+	for (uint32_t i = 0; i < req->conn->b->conf.nports && req->mr[i] != NULL; i++)
 		rkey[i] = req->mr[i]->rkey;
 }
 
@@ -307,10 +304,10 @@ judge(struct bulk_req *req)
 void
 __crpc_bulk_recvs_turn(struct crpc_bulk_conn *conn)
 {
-	struct bulk_req *req, *next;
+	struct bulk_req *next;
 	struct bulk_peer *peer;
 
-	for (req = TAILQ_FIRST(&conn->recvs); req != NULL; req = next) {
+	for (struct bulk_req *req = TAILQ_FIRST(&conn->recvs); req != NULL; req = next) {
 		next = TAILQ_NEXT(req, link);
 		peer = peer_of(req);
 		if (!req->offered && !req->stopping && !accept_send(req))
@@ -442,9 +439,9 @@ s_end_send(struct bulk_req *req)
 void
 __crpc_bulk_sends_turn(struct crpc_bulk_conn *conn)
 {
-	struct bulk_req *req, *next;
+	struct bulk_req *next;
 
-	for (req = TAILQ_FIRST(&conn->sends); req != NULL; req = next) {
+	for (struct bulk_req *req = TAILQ_FIRST(&conn->sends); req != NULL; req = next) {
 		next = TAILQ_NEXT(req, link);
 		/* in order: their tags are matched in it */
 		if (!req->offered && !offer_send(req))

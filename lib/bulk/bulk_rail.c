@@ -46,9 +46,9 @@ int
 __crpc_bulk_rails_init(struct crpc_bulk_conn *conn)
 {
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
-	uint32_t i, id;
+	uint32_t id;
 
-	for (i = 0; i < conn->nrails; i++) {
+	for (uint32_t i = 0; i < conn->nrails; i++) {
 		id = CRPC_BULK_USER_ID << 16 | conn->index << 3 | i;
 		TAILQ_INIT(&conn->rail[i].kept);
 		conn->rail[i].ep = crpc_copyrpc_ep_create(conf->port[i % conf->nports].ctx, id);
@@ -68,9 +68,7 @@ __crpc_bulk_rails_init(struct crpc_bulk_conn *conn)
 void
 __crpc_bulk_rails_fini(struct crpc_bulk_conn *conn)
 {
-	uint32_t i;
-
-	for (i = 0; i < conn->nrails; i++) {
+	for (uint32_t i = 0; i < conn->nrails; i++) {
 		crpc_copyrpc_ep_free(conn->rail[i].ep);
 		conn->rail[i].ep = NULL;
 	}
@@ -81,9 +79,7 @@ __crpc_bulk_rails_fini(struct crpc_bulk_conn *conn)
 void
 __crpc_bulk_rails_up(struct crpc_bulk_conn *conn)
 {
-	uint32_t i;
-
-	for (i = 0; i < conn->nrails; i++) {
+	for (uint32_t i = 0; i < conn->nrails; i++) {
 		conn->rail[i] = (struct bulk_rail){.ep = conn->rail[i].ep, .life = 1};
 		TAILQ_INIT(&conn->rail[i].kept);
 	}
@@ -92,7 +88,7 @@ __crpc_bulk_rails_up(struct crpc_bulk_conn *conn)
 	conn->nclosing = 0;
 	TAILQ_INIT(&conn->again);
 	TAILQ_INIT(&conn->sent_free);
-	for (i = 0; conn->sent != NULL && i < conn->nsent; i++)
+	for (uint32_t i = 0; conn->sent != NULL && i < conn->nsent; i++)
 		TAILQ_INSERT_TAIL(&conn->sent_free, &conn->sent[i], link);
 }
 
@@ -102,7 +98,7 @@ __crpc_bulk_rails_up(struct crpc_bulk_conn *conn)
 uint32_t
 __crpc_bulk_rail_choose(struct crpc_bulk_conn *conn, uint32_t len)
 {
-	uint32_t i, chosen = NONE, probe;
+	uint32_t chosen = NONE, probe;
 	double best = 0, t, fastest = 0;
 
 	if (conn->nup == 1)
@@ -110,9 +106,9 @@ __crpc_bulk_rail_choose(struct crpc_bulk_conn *conn, uint32_t len)
 	probe = (uint32_t)(++conn->tx.posts / PROBE_CHUNKS % conn->nrails);
 	if (conn->tx.posts % PROBE_CHUNKS == 0 && conn->rail[probe].state == RAIL_UP)
 		return probe;
-	for (i = 0; i < conn->nrails; i++)
+	for (uint32_t i = 0; i < conn->nrails; i++)
 		fastest = conn->rail[i].rate > fastest ? conn->rail[i].rate : fastest;
-	for (i = 0; i < conn->nrails; i++) {
+	for (uint32_t i = 0; i < conn->nrails; i++) {
 		if (conn->rail[i].state != RAIL_UP)
 			continue;
 		t = (double)(conn->rail[i].under_way + len);
@@ -235,14 +231,15 @@ rail_send(struct crpc_bulk_conn *conn, uint32_t rail, const struct bulk_wire_hea
 bool
 __crpc_bulk_msg(struct crpc_bulk_conn *conn, struct bulk_op *op, const struct bulk_wire_head *msg)
 {
-	uint32_t i, rail = op != NULL ? op->rail : conn->lead;
+	uint32_t rail = op != NULL ? op->rail : conn->lead;
 	struct bulk_sent *sent;
 
 	/* nothing new before what is sent again, and nothing at all while a rail is closing */
 	if (conn->err != 0 || conn->nclosing != 0 || !TAILQ_EMPTY(&conn->again))
 		return false;
 	/* kept if there are other rails that it might have to go by */
-	for (i = 0; i < conn->nrails && conn->sent != NULL && TAILQ_EMPTY(&conn->sent_free); i++) {
+	for (uint32_t i = 0;
+		i < conn->nrails && conn->sent != NULL && TAILQ_EMPTY(&conn->sent_free); i++) {
 		if (conn->rail[i].state == RAIL_UP)
 			kept_trim(conn, &conn->rail[i]);
 	}
@@ -278,9 +275,7 @@ again_send(struct crpc_bulk_conn *conn)
 void
 __crpc_bulk_rails_break(struct crpc_bulk_conn *conn)
 {
-	uint32_t i;
-
-	for (i = 0; i < conn->nrails; i++) {
+	for (uint32_t i = 0; i < conn->nrails; i++) {
 		conn->rail[i].state = RAIL_BREAKING;
 		crpc_copyrpc_ep_shutdown(conn->rail[i].ep);
 	}
@@ -299,9 +294,8 @@ bool
 __crpc_bulk_rails_destroy(struct crpc_bulk_conn *conn)
 {
 	bool all = true;
-	uint32_t i;
 
-	for (i = 0; i < conn->nrails; i++)
+	for (uint32_t i = 0; i < conn->nrails; i++)
 		all = rail_destroy(conn, &conn->rail[i]) && all;
 	return all;
 }
@@ -311,7 +305,6 @@ __crpc_bulk_rail_break(struct crpc_bulk_conn *conn, uint32_t i, int status)
 {
 	struct bulk_rail *rail = &conn->rail[i];
 	bool last = status == -EPROTO || (rail->state == RAIL_UP && conn->nup == 1);
-	uint32_t k;
 
 	if (conn->err != 0 || rail_closing(rail->state) || rail->state == RAIL_DOWN)
 		return;
@@ -325,7 +318,7 @@ __crpc_bulk_rail_break(struct crpc_bulk_conn *conn, uint32_t i, int status)
 	rail->down.life = rail->life;
 	rail->down.taken = rail->ntaken;
 	rail->down.via = NONE;
-	for (k = 0; k < conn->nrails; k++) {
+	for (uint32_t k = 0; k < conn->nrails; k++) {
 		if (conn->rail[k].down.via == i)
 			conn->rail[k].down.via = NONE;
 	}
@@ -479,9 +472,7 @@ rail_turn(struct crpc_bulk_conn *conn, uint32_t i)
 void
 __crpc_bulk_rails_turn(struct crpc_bulk_conn *conn)
 {
-	uint32_t i;
-
-	for (i = 0; i < conn->nrails && conn->err == 0; i++)
+	for (uint32_t i = 0; i < conn->nrails && conn->err == 0; i++)
 		rail_turn(conn, i);
 	if (!TAILQ_EMPTY(&conn->again))
 		again_send(conn);

@@ -57,9 +57,8 @@ static void
 req_unregister(struct bulk_req *req)
 {
 	struct crpc_bulk *b = req->conn->b;
-	uint32_t i;
 
-	for (i = 0; i < b->conf.nports; i++) {
+	for (uint32_t i = 0; i < b->conf.nports; i++) {
 		if (req->mr[i] != NULL)
 			crpc_mrcache_put(b->cache[i], req->mr[i]);
 		req->mr[i] = NULL;
@@ -82,10 +81,9 @@ int
 __crpc_bulk_req_register(struct bulk_req *req)
 {
 	struct crpc_bulk *b = req->conn->b;
-	uint32_t i;
 	int rc;
 
-	for (i = 0; i < b->conf.nports && i < req->conn->nrails && req->len != 0; i++) {
+	for (uint32_t i = 0; i < b->conf.nports && i < req->conn->nrails && req->len != 0; i++) {
 		rc = crpc_mrcache_get(b->cache[i], req->buf, req->len, &req->mr[i]);
 		if (rc != 0) {
 			req_unregister(req);
@@ -360,14 +358,13 @@ __crpc_bulk_sweep(struct crpc_bulk_conn *conn)
 {
 	struct crpc_bulk *b = conn->b;
 	uint64_t moved_ns;
-	struct bulk_req *req, *next;
-	uint32_t i;
+	struct bulk_req *next;
 	bool fine;
 
 	if (b->now < conn->sweep_ns)
 		return;
 	conn->sweep_ns = b->now + crpc_min(b->conf.timeout_ns, b->conf.confirm_ns) / 8;
-	for (req = TAILQ_FIRST(&conn->posted); req != NULL; req = next) {
+	for (struct bulk_req *req = TAILQ_FIRST(&conn->posted); req != NULL; req = next) {
 		next = TAILQ_NEXT(req, link);
 		if (overdue(b->now, req->moved_ns, b->conf.timeout_ns))
 			__crpc_bulk_req_done(req, -ETIMEDOUT);
@@ -375,7 +372,7 @@ __crpc_bulk_sweep(struct crpc_bulk_conn *conn)
 	moved_ns = list_moved(&conn->recvs, list_moved(&conn->sends, 0));
 	fine = list_sweep(&conn->sends, moved_ns);
 	fine = list_sweep(&conn->recvs, moved_ns) && fine;
-	for (i = 0; i < CRPC_BULK_REQUESTS_MAX && conn->peers_busy != 0; i++)
+	for (uint32_t i = 0; i < CRPC_BULK_REQUESTS_MAX && conn->peers_busy != 0; i++)
 		fine = fine &&
 			(conn->peer[i].state != PEER_ENDED || conn->peer[i].end_got ||
 				!overdue(b->now, conn->peer[i].ended_ns, b->conf.confirm_ns));

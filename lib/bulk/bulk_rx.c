@@ -13,13 +13,12 @@ __crpc_bulk_rx_init(struct crpc_bulk_conn *conn)
 {
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
 	struct bulk_rx *rx = &conn->rx;
-	uint32_t i;
 
 	TAILQ_INIT(&rx->arrived);
 	TAILQ_INIT(&rx->unpacking);
 	TAILQ_INIT(&rx->consumed);
 	units_init(&rx->units, conf->chunk, conf->slots);
-	for (i = 0; i < conf->slots; i++) {
+	for (uint32_t i = 0; i < conf->slots; i++) {
 		rx->slot[i].state = SLOT_FREE;
 		rx->slot[i].req = NULL;
 		rx->slot[i].token = 0;
@@ -62,11 +61,10 @@ __crpc_bulk_slots_drop(struct bulk_req *req)
 {
 	struct crpc_bulk_conn *conn = req->conn;
 	struct rx_slot *slot;
-	uint32_t i;
 
 	if (!req->recv || req->path != CRPC_BULK_EAGER || req->landed == req->nchunks)
 		return;
-	for (i = 0; i < conn->b->conf.slots; i++) {
+	for (uint32_t i = 0; i < conn->b->conf.slots; i++) {
 		slot = &conn->rx.slot[i];
 		if (slot->req != req)
 			continue;
@@ -114,9 +112,8 @@ pieces_take(struct crpc_bulk_conn *conn, const struct bulk_wire_data *data)
 	uint64_t all = (uint64_t)conn->b->conf.slots * conn->b->conf.chunk, off, sum = 0;
 	uint64_t id = data->head.id;
 	const struct bulk_wire_piece *piece;
-	uint32_t i;
 
-	for (i = 0; i < data->npieces; i++) {
+	for (uint32_t i = 0; i < data->npieces; i++) {
 		piece = &data->piece[i];
 		off = (uint64_t)piece->line * 64;
 		if (piece->len == 0 || off % conn->rx.units.size != 0 || off >= all ||
@@ -226,10 +223,10 @@ static uint32_t
 slot_descs(const struct rx_slot *slot, struct crpc_unpack_desc *desc)
 {
 	const struct bulk_req *req = slot->req;
-	uint32_t i, op = req_op(req);
+	uint32_t op = req_op(req);
 	uint8_t *dst = req->buf + crpc_unpack_out_len(op, chunk_off(req, slot->index));
 
-	for (i = 0; i < slot->npieces; i++) {
+	for (uint32_t i = 0; i < slot->npieces; i++) {
 		desc[i] = (struct crpc_unpack_desc){
 			.src = slot->conn->rx.bounce + (uint64_t)slot->piece[i].line * 64,
 			.dst = dst,
@@ -262,9 +259,9 @@ slot_fail(struct rx_slot *slot, const char *cause, int rc)
 static void
 crc_check(struct rx_slot *slot, const struct crpc_unpack_desc *desc, uint32_t n)
 {
-	uint32_t i, crc = 0;
+	uint32_t crc = 0;
 
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		crc = crpc_crc32c(
 			crc, crc_in_bounce(slot) ? desc[i].src : desc[i].dst, desc[i].len);
 	if (crc == slot->crc)
@@ -301,10 +298,10 @@ slot_unpacked(struct rx_slot *slot, int rc)
 void
 __crpc_bulk_jobs_turn(struct crpc_bulk_conn *conn)
 {
-	struct rx_slot *slot, *next;
+	struct rx_slot *next;
 	int rc;
 
-	for (slot = TAILQ_FIRST(&conn->rx.unpacking); slot != NULL; slot = next) {
+	for (struct rx_slot *slot = TAILQ_FIRST(&conn->rx.unpacking); slot != NULL; slot = next) {
 		next = TAILQ_NEXT(slot, link);
 		rc = crpc_unpack_done(conn->b->engine, slot->job);
 		if (rc != -EAGAIN)
@@ -316,9 +313,8 @@ void
 __crpc_bulk_jobs_fail(struct crpc_bulk *b)
 {
 	struct rx_slot *slot;
-	uint32_t i;
 
-	for (i = 0; i < b->conns; i++) {
+	for (uint32_t i = 0; i < b->conns; i++) {
 		while (b->conn[i] != NULL &&
 			(slot = TAILQ_FIRST(&b->conn[i]->rx.unpacking)) != NULL)
 			slot_unpacked(slot, -EIO);
@@ -378,7 +374,6 @@ crpc_bulk_chunks(struct crpc_bulk *b, struct crpc_bulk_chunk *chunk, uint16_t n)
 {
 	struct rx_slot *slot;
 	uint16_t i;
-	uint32_t p;
 
 	for (i = 0; i < n && (slot = TAILQ_FIRST(&b->chunks)) != NULL; i++) {
 		TAILQ_REMOVE(&b->chunks, slot, given);
@@ -389,7 +384,7 @@ crpc_bulk_chunks(struct crpc_bulk *b, struct crpc_bulk_chunk *chunk, uint16_t n)
 			.len = slot->len,
 			.index = slot->index,
 			.npieces = slot->npieces};
-		for (p = 0; p < slot->npieces; p++) {
+		for (uint32_t p = 0; p < slot->npieces; p++) {
 			chunk[i].piece[p].data =
 				slot->conn->rx.bounce + (uint64_t)slot->piece[p].line * 64;
 			chunk[i].piece[p].len = slot->piece[p].len;

@@ -3,9 +3,6 @@
  * Telemetry and the dump, from the same tables. crpc_tel.h says how the owner answers,
  * crpc_tel_rpc.h what the commands are: its contexts are objects here, its endpoints connections.
  */
-#include <inttypes.h>
-#include <stdlib.h>
-
 #include "bulk_conn.h"
 #include "crpc_tel_rpc.h"
 
@@ -75,48 +72,17 @@ conn_put(struct rte_tel_data *d, const void *ep)
 {
 	const struct tel_conn *conn = ep;
 	char key[RTE_TEL_MAX_STRING_LEN];
-	uint32_t i, k;
 
 	rte_tel_data_add_dict_string(d, "blocked_by", conn->blocked_by);
-	for (i = 0; i < conn->rails; i++) {
+	for (uint32_t i = 0; i < conn->rails; i++) {
 		snprintf(key, sizeof(key), "rail%u_state", i);
 		rte_tel_data_add_dict_string(d, key, conn->rail[i].state);
-		for (k = 0; k < CRPC_DIM(rail_fields); k++) {
+		for (uint32_t k = 0; k < CRPC_DIM(rail_fields); k++) {
 			snprintf(key, sizeof(key), "rail%u_%s", i, rail_fields[k].name);
 			crpc_tel_add_dict_uint(
 				d, key, crpc_tel_value(&conn->rail[i], &rail_fields[k]));
 		}
 	}
-}
-
-static struct crpc_tel_rpc tel_rpc = {.contexts = CRPC_TEL_INIT,
-	.stats_size = sizeof(struct tel_stats),
-	.counters = counters,
-	.num_counters = CRPC_DIM(counters),
-	.ep_size = sizeof(struct tel_conn),
-	.fields = fields,
-	.num_fields = CRPC_DIM(fields),
-	.ep_more = conn_put};
-
-int
-__crpc_bulk_tel_open(struct crpc_bulk *b)
-{
-	struct crpc_tel_rpc_box *box = calloc(1, crpc_tel_rpc_size(b->conf.max_conns));
-
-	if (box == NULL)
-		return -ENOMEM;
-	b->tel = &box->box;
-	crpc_tel_open(&tel_rpc.contexts, b->tel);
-	return 0;
-}
-
-void
-__crpc_bulk_tel_close(struct crpc_bulk *b)
-{
-	if (b->tel == NULL)
-		return;
-	crpc_tel_close(&tel_rpc.contexts, b->tel);
-	free(b->tel);
 }
 
 /* What the next chunk waits for, now. */
@@ -126,7 +92,6 @@ blocked_by(const struct crpc_bulk_conn *conn)
 	const struct bulk_reqs *lists[] = {&conn->sends, &conn->recvs};
 	const struct bulk_req *req;
 	enum bulk_wait wait;
-	uint32_t i;
 
 	if (conn->err != 0)
 		return "connection";
@@ -134,7 +99,7 @@ blocked_by(const struct crpc_bulk_conn *conn)
 		return "rail";
 	if (conn->tx.unfinished != NULL)
 		return "queue";
-	for (i = 0; i < CRPC_DIM(lists); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(lists); i++) {
 		TAILQ_FOREACH(req, lists[i], link)
 		{
 			wait = __crpc_bulk_waits_for(req);
@@ -170,14 +135,20 @@ rail_fill(struct tel_rail *out, const struct crpc_bulk_conn *conn, uint32_t i)
 		.bytes_of_all_connections = conn->b->stats.rail_bytes[i]};
 }
 
-static void
-conn_fill(struct tel_conn *out, const struct crpc_bulk_conn *conn)
+static bool
+conn_fill(void *to, const void *of, uint32_t i)
 {
-	const struct crpc_bulk_conf *conf = &conn->b->conf;
-	const struct bulk_tx *tx = &conn->tx;
-	bool connected = conn->err != -ENOTCONN;
-	uint32_t i;
+	const struct crpc_bulk *b = of;
+	const struct crpc_bulk_conf *conf = &b->conf;
+	const struct crpc_bulk_conn *conn = b->conn[i];
+	struct tel_conn *out = to;
+	const struct bulk_tx *tx;
+	bool connected;
 
+	if (conn == NULL)
+		return false;
+	tx = &conn->tx;
+	connected = conn->err != -ENOTCONN;
 	*out = (struct tel_conn){.base = {.id = conn->index, .status = conn->err},
 		.peer = conn->user_id,
 		.sends_open = reqs_count(&conn->sends),
@@ -195,28 +166,38 @@ conn_fill(struct tel_conn *out, const struct crpc_bulk_conn *conn)
 		.rails = conn->nrails,
 		.rail_of_messages = conn->lead,
 		.blocked_by = blocked_by(conn)};
-	for (i = 0; i < conf->slots; i++)
-		out->slots[conn->rx.slot[i].state]++;
-	for (i = 0; i < conn->nrails; i++)
-		rail_fill(&out->rail[i], conn, i);
+	for (uint32_t k = 0; k < conf->slots; k++)
+		out->slots[conn->rx.slot[k].state]++;
+	for (uint32_t k = 0; k < conn->nrails; k++)
+		rail_fill(&out->rail[k], conn, k);
+	return true;
+}
+
+static struct crpc_tel_rpc tel_rpc = {.library = "bulk",
+	.endpoint = "connection",
+	.contexts = CRPC_TEL_INIT,
+	.stats_size = sizeof(struct tel_stats),
+	.counters = counters,
+	.num_counters = CRPC_DIM(counters),
+	.ep_size = sizeof(struct tel_conn),
+	.fields = fields,
+	.num_fields = CRPC_DIM(fields),
+	.ep_fill = conn_fill,
+	.ep_more = conn_put};
+
+int
+__crpc_bulk_tel_open(struct crpc_bulk *b)
+{
+	return crpc_tel_rpc_open(&b->tel, b->conf.max_conns);
 }
 
 crpc_noinline void
 __crpc_bulk_tel_answer(struct crpc_bulk *b)
 {
 	struct tel_stats stats = {.counters = b->stats};
-	struct crpc_tel_rpc_box *box;
-	uint32_t i;
 
 	crpc_bulk_memory(b, &stats.memory_bounce, &stats.memory_other);
-	box = crpc_tel_rpc_begin(b->tel, &stats);
-	if (box == NULL)
-		return;
-	for (i = 0; i < b->conns; i++) {
-		if (b->conn[i] != NULL)
-			conn_fill(crpc_tel_rpc_ep_add(box), b->conn[i]);
-	}
-	crpc_tel_end(&box->box);
+	crpc_tel_rpc_answer(b->tel, b, &stats, b->conns);
 }
 
 /* ---- the dump ---- */
@@ -256,18 +237,11 @@ rail_dump(const struct crpc_bulk_conn *conn, uint32_t i, FILE *out)
 }
 
 static void
-conn_dump(const struct crpc_bulk_conn *conn, FILE *out)
+conn_dump(const struct crpc_bulk_conn *conn, const struct tel_conn *view, FILE *out)
 {
-	struct tel_conn view;
-	uint32_t i;
-
-	conn_fill(&view, conn);
-	fprintf(out, "connection %u: status %d%s, blocked by %s\n", conn->index, conn->err,
-		conn->breaking ? ", breaking" : "", view.blocked_by);
-	for (i = 0; i < CRPC_DIM(fields); i++)
-		fprintf(out, "  %s %" PRIu64 "\n", fields[i].name,
-			crpc_tel_value(&view, &fields[i]));
-	for (i = 0; i < conn->nrails; i++)
+	crpc_tel_rpc_dump(view, out);
+	fprintf(out, "  blocked by %s%s\n", view->blocked_by, conn->breaking ? ", breaking" : "");
+	for (uint32_t i = 0; i < conn->nrails; i++)
 		rail_dump(conn, i, out);
 	reqs_dump(&conn->sends, out);
 	reqs_dump(&conn->posted, out);
@@ -277,26 +251,12 @@ conn_dump(const struct crpc_bulk_conn *conn, FILE *out)
 int
 crpc_bulk_dump(const struct crpc_bulk *b, FILE *out)
 {
-	uint32_t i;
+	struct tel_conn view;
 
 	fprintf(out, "bulk: %u ended requests wait; engine %s, %u jobs\n", b->ndone,
 		crpc_unpack_engine(b->engine)->name, crpc_unpack_open_jobs(b->engine));
-	for (i = 0; i < b->conns; i++) {
-		if (b->conn[i] != NULL)
-			conn_dump(b->conn[i], out);
-	}
+	for (uint32_t i = 0; i < b->conns; i++)
+		if (conn_fill(&view, b, i))
+			conn_dump(b->conn[i], &view, out);
 	return ferror(out) ? -EIO : 0;
-}
-
-__attribute__((constructor)) static void
-tel_register(void)
-{
-	rte_telemetry_register_cmd(
-		"/crpc/bulk/list", crpc_tel_rpc_list, "Numbers of the objects. No parameters");
-	rte_telemetry_register_cmd("/crpc/bulk/stats", crpc_tel_rpc_stats,
-		"Counters, blocked turns, times of stages, memory. Parameters: object");
-	rte_telemetry_register_cmd("/crpc/bulk/connections", crpc_tel_rpc_endpoints,
-		"Numbers of the connections. Parameters: object");
-	rte_telemetry_register_cmd("/crpc/bulk/connection", crpc_tel_rpc_endpoint,
-		"Windows, slots, rails. Parameters: object,connection");
 }

@@ -30,15 +30,14 @@ __crpc_bulk_tx_init(struct crpc_bulk_conn *conn, uint32_t chunk, uint32_t slots)
 {
 	struct bulk_tx *tx = &conn->tx;
 	struct bulk_op *op = tx->op;
-	uint32_t i;
 
 	memset(tx, 0, sizeof(*tx));
 	tx->op = op;
 	tx->nslots = slots;
 	units_init(&tx->units, chunk, slots);
-	for (i = conn->b->conf.tx_chunks; i-- != 0;)
+	for (uint32_t i = conn->b->conf.tx_chunks; i-- != 0;)
 		op_give(tx, &tx->op[i]);
-	for (i = slots; i-- != 0;)
+	for (uint32_t i = slots; i-- != 0;)
 		slot_give(tx, &tx->slot[i]);
 }
 
@@ -49,14 +48,14 @@ __crpc_bulk_consumed_take(struct crpc_bulk_conn *conn, const union bulk_wire *ms
 	struct crpc_bulk *b = conn->b;
 	struct tx_slot *slot;
 	struct bulk_req *req;
-	uint32_t i, at;
+	uint32_t at;
 
 	if (consumed->count == 0 || consumed->count > BULK_CONSUMED_MAX ||
 		consumed->head.len !=
 			offsetof(struct bulk_wire_consumed, slot) + 4 * consumed->count)
 		return __crpc_bulk_proto(
 			conn, "the count of consumed slots", 0, consumed->count, BULK_CONSUMED_MAX);
-	for (i = 0; i < consumed->count; i++) {
+	for (uint32_t i = 0; i < consumed->count; i++) {
 		at = consumed->slot[i] & 0xff;
 		slot = &conn->tx.slot[at];
 		if (!slot->announced || slot->turn != consumed->slot[i] >> 8)
@@ -168,10 +167,9 @@ eager_post(struct crpc_bulk_conn *conn, struct bulk_op *op)
 {
 	const struct tx_slot *slot = &conn->tx.slot[op->slot];
 	uint64_t off = chunk_off(op->req, op->index);
-	uint32_t i;
 	int rc;
 
-	for (i = 0; i < op->posted; i++)
+	for (uint32_t i = 0; i < op->posted; i++)
 		off += slot->piece[i].len;
 	for (; op->posted < slot->npieces; off += slot->piece[op->posted++].len) {
 		rc = piece_post(conn, op, off, slot->piece[op->posted].len,
@@ -296,9 +294,8 @@ void
 __crpc_bulk_ops_again(struct crpc_bulk_conn *conn, uint32_t rail)
 {
 	struct bulk_op *op;
-	uint32_t i;
 
-	for (i = 0; i < conn->b->conf.tx_chunks; i++) {
+	for (uint32_t i = 0; i < conn->b->conf.tx_chunks; i++) {
 		op = &conn->tx.op[i];
 		if (op->req == NULL || op->again || op->rail != rail)
 			continue;
@@ -323,9 +320,8 @@ static bool
 again_post(struct crpc_bulk_conn *conn)
 {
 	struct bulk_op *op;
-	uint32_t i;
 
-	for (i = 0; i < conn->b->conf.tx_chunks && conn->tx.nagain != 0; i++) {
+	for (uint32_t i = 0; i < conn->b->conf.tx_chunks && conn->tx.nagain != 0; i++) {
 		op = &conn->tx.op[i];
 		if (op->req == NULL || !op->again)
 			continue;

@@ -16,30 +16,22 @@
 static int
 conf_check(struct crpc_bulk_conf *conf)
 {
-	uint32_t i;
-
-	CRPC_CONF_DEFAULT(conf->nports, 1);
-	CRPC_CONF_DEFAULT(conf->max_conns, 16);
-	CRPC_CONF_DEFAULT(conf->requests, 16);
-	CRPC_CONF_DEFAULT(conf->chunk, 512u << 10);
-	CRPC_CONF_DEFAULT(conf->slots, 16);
-	CRPC_CONF_DEFAULT(conf->tx_chunks, 12);
-	CRPC_CONF_DEFAULT(conf->tx_bytes, (uint64_t)conf->tx_chunks * conf->chunk);
 	CRPC_CONF_DEFAULT(conf->rendezvous_min, 256u << 10);
 	CRPC_CONF_DEFAULT(conf->timeout_ns, UINT64_C(30000000000));
 	CRPC_CONF_DEFAULT(conf->confirm_ns, UINT64_C(1000000000));
 	CRPC_CONF_DEFAULT(conf->rail_retry_ns, UINT64_C(1000000000));
-	if (crpc_conf_range("nports", conf->nports, 1, CRPC_BULK_PORTS_MAX) ||
-		crpc_conf_range("max_conns", conf->max_conns, 1, CRPC_BULK_CONNS_MAX) ||
-		crpc_conf_range("requests", conf->requests, 1, CRPC_BULK_REQUESTS_MAX) ||
-		crpc_conf_range("chunk", conf->chunk, CRPC_BULK_CHUNK_MIN, CRPC_BULK_CHUNK_MAX) ||
-		crpc_conf_range("slots", conf->slots, 1, CRPC_BULK_SLOTS_MAX) ||
-		crpc_conf_range("tx_chunks", conf->tx_chunks, 1, CRPC_BULK_SLOTS_MAX) ||
-		crpc_conf_range("tx_bytes", conf->tx_bytes, conf->chunk, UINT64_MAX))
+	if (CRPC_CONF(conf, nports, 1, 1, CRPC_BULK_PORTS_MAX) ||
+		CRPC_CONF(conf, max_conns, 16, 1, CRPC_BULK_CONNS_MAX) ||
+		CRPC_CONF(conf, requests, 16, 1, CRPC_BULK_REQUESTS_MAX) ||
+		CRPC_CONF(conf, chunk, 512u << 10, CRPC_BULK_CHUNK_MIN, CRPC_BULK_CHUNK_MAX) ||
+		CRPC_CONF(conf, slots, 16, 1, CRPC_BULK_SLOTS_MAX) ||
+		CRPC_CONF(conf, tx_chunks, 12, 1, CRPC_BULK_SLOTS_MAX) ||
+		CRPC_CONF(conf, tx_bytes, (uint64_t)conf->tx_chunks * conf->chunk, conf->chunk,
+			UINT64_MAX))
 		return -EINVAL;
 	if (!crpc_is_pow2(conf->chunk))
 		return crpc_fail(-EINVAL, "conf.chunk is %u, expected a power of two", conf->chunk);
-	for (i = 0; i < conf->nports; i++) {
+	for (uint32_t i = 0; i < conf->nports; i++) {
 		if (conf->port[i].ctx == NULL || conf->port[i].dev == NULL)
 			return crpc_fail(-EINVAL, "conf.port[%u] of %u has no context or no device",
 				i, conf->nports);
@@ -53,7 +45,6 @@ crpc_bulk_create(const struct crpc_bulk_conf *conf)
 	struct crpc_bulk *b = calloc(1, sizeof(*b));
 	struct crpc_mrcache_conf cache = {0};
 	struct crpc_unpack_conf unpack = {0};
-	uint32_t i;
 
 	if (b == NULL)
 		return NULL;
@@ -62,14 +53,13 @@ crpc_bulk_create(const struct crpc_bulk_conf *conf)
 	TAILQ_INIT(&b->chunks);
 	if (conf_check(&b->conf) != 0) {
 		free(b);
-		errno = EINVAL;
-		return NULL;
+		return crpc_null(-EINVAL);
 	}
 	unpack.max_jobs = CRPC_BULK_SLOTS_MAX;
 	b->engine = conf->engine != NULL ? conf->engine : crpc_unpack_create("cpu", &unpack);
 	if (b->engine == NULL)
 		goto err;
-	for (i = 0; i < b->conf.nports; i++) {
+	for (uint32_t i = 0; i < b->conf.nports; i++) {
 		cache.dev = conf->port[i].dev;
 		cache.watch = conf->watch_memory;
 		b->cache[i] = conf->port[i].cache != NULL ? conf->port[i].cache
@@ -82,21 +72,18 @@ crpc_bulk_create(const struct crpc_bulk_conf *conf)
 	return b;
 err:
 	crpc_bulk_free(b);
-	errno = ENOMEM;
-	return NULL;
+	return crpc_null(-ENOMEM);
 }
 
 void
 crpc_bulk_free(struct crpc_bulk *b)
 {
-	uint32_t i;
-
 	if (b == NULL)
 		return;
-	__crpc_bulk_tel_close(b);
-	for (i = 0; i < b->conns; i++)
+	crpc_tel_free(b->tel);
+	for (uint32_t i = 0; i < b->conns; i++)
 		crpc_bulk_conn_free(b->conn[i]);
-	for (i = 0; i < b->conf.nports; i++) {
+	for (uint32_t i = 0; i < b->conf.nports; i++) {
 		if (b->conf.port[i].cache == NULL)
 			crpc_mrcache_free(b->cache[i]);
 	}
@@ -111,12 +98,12 @@ uint16_t
 crpc_bulk_take_done(struct crpc_bulk *b, uint64_t now_ns, struct crpc_done *done, uint16_t n)
 {
 	struct crpc_bulk_conn *conn;
-	uint16_t i, left = 0;
+	uint16_t left = 0;
 	uint64_t cookie;
 	uint32_t index;
 
 	b->now = now_ns;
-	for (i = 0; i < n; i++) {
+	for (uint16_t i = 0; i < n; i++) {
 		cookie = done[i].cookie;
 		if (cookie >> 48 != CRPC_BULK_COOKIE) {
 			done[left++] = done[i];
@@ -195,10 +182,10 @@ crpc_bulk_take_req(
 {
 	struct crpc_copyrpc *ctx = b->conf.port[port].ctx;
 	struct crpc_bulk_conn *conn;
-	uint16_t i, left = 0;
+	uint16_t left = 0;
 
 	b->now = now_ns;
-	for (i = 0; i < n; i++) {
+	for (uint16_t i = 0; i < n; i++) {
 		if (req[i].peer >> 16 != CRPC_BULK_USER_ID) {
 			req[left++] = req[i];
 			continue;
@@ -218,9 +205,9 @@ port_poll(struct crpc_bulk *b, uint32_t port)
 	struct crpc_copyrpc *ctx = b->conf.port[port].ctx;
 	struct crpc_done done[CRPC_BURST_MAX];
 	struct crpc_req req[CRPC_BURST_MAX];
-	uint16_t n, m, i, k;
+	uint16_t n, m, k;
 
-	for (i = 0; i < POLLS; i++) {
+	for (uint16_t i = 0; i < POLLS; i++) {
 		n = crpc_copyrpc_poll(ctx, b->now, done, CRPC_BURST_MAX);
 		crpc_bulk_take_done(b, b->now, done, n);
 		m = crpc_copyrpc_recv(ctx, b->now, req, CRPC_BURST_MAX);
@@ -253,14 +240,12 @@ conn_turn(struct crpc_bulk_conn *conn)
 uint32_t
 crpc_bulk_progress(struct crpc_bulk *b, uint64_t now_ns)
 {
-	uint32_t i;
-
 	b->now = now_ns;
-	for (i = 0; i < b->conf.nports && !b->conf.shared; i++)
+	for (uint32_t i = 0; i < b->conf.nports && !b->conf.shared; i++)
 		port_poll(b, i);
-	for (i = 0; i < b->conf.nports; i++)
+	for (uint32_t i = 0; i < b->conf.nports; i++)
 		crpc_mrcache_progress(b->cache[i]);
-	for (i = 0; i < b->conns; i++) {
+	for (uint32_t i = 0; i < b->conns; i++) {
 		if (b->conn[i] != NULL)
 			conn_turn(b->conn[i]);
 	}
@@ -272,7 +257,7 @@ crpc_bulk_progress(struct crpc_bulk *b, uint64_t now_ns)
 			(unsigned long long)b->conf.confirm_ns);
 		__crpc_bulk_jobs_fail(b);
 	}
-	for (i = 0; i < b->conf.nports; i++)
+	for (uint32_t i = 0; i < b->conf.nports; i++)
 		crpc_copyrpc_flush(b->conf.port[i].ctx, now_ns);
 	if (crpc_unlikely(crpc_tel_asked(b->tel)))
 		__crpc_bulk_tel_answer(b);
@@ -297,17 +282,16 @@ void
 crpc_bulk_memory(const struct crpc_bulk *b, uint64_t *bounce, uint64_t *other)
 {
 	const struct crpc_bulk_conn *conn;
-	uint32_t i, k;
 
 	*bounce = 0;
 	*other = sizeof(*b);
-	for (i = 0; i < b->conns; i++) {
+	for (uint32_t i = 0; i < b->conns; i++) {
 		conn = b->conn[i];
 		if (conn == NULL)
 			continue;
 		*bounce += (uint64_t)b->conf.slots * b->conf.chunk;
 		*other += conn->bytes;
-		for (k = 0; k < conn->nrails; k++)
+		for (uint32_t k = 0; k < conn->nrails; k++)
 			*other += crpc_copyrpc_ep_memory(conn->rail[k].ep);
 	}
 }

@@ -25,9 +25,7 @@ static uint32_t shift[4][256];
 static uint32_t
 byte_of(uint32_t crc)
 {
-	uint32_t i;
-
-	for (i = 0; i < 8; i++)
+	for (uint32_t i = 0; i < 8; i++)
 		crc = crc >> 1 ^ (crc & 1 ? POLY : 0);
 	return crc;
 }
@@ -36,18 +34,18 @@ byte_of(uint32_t crc)
 __attribute__((constructor)) static void
 tables_init(void)
 {
-	uint32_t i, k, n, crc;
+	uint32_t crc;
 
-	for (i = 0; i < 256; i++)
+	for (uint32_t i = 0; i < 256; i++)
 		table[i] = byte_of(i);
-	for (k = 0; k < 4; k++) {
-		for (i = 0; i < 8; i++) { /* single bits, the rest is their sum */
+	for (uint32_t k = 0; k < 4; k++) {
+		for (uint32_t i = 0; i < 8; i++) { /* single bits, the rest is their sum */
 			crc = UINT32_C(1) << (8 * k + i);
-			for (n = 0; n < LANE; n++)
+			for (uint32_t n = 0; n < LANE; n++)
 				crc = crc >> 8 ^ table[crc & 0xff];
 			shift[k][1u << i] = crc;
 		}
-		for (i = 1; i < 256; i++)
+		for (uint32_t i = 1; i < 256; i++)
 			shift[k][i] = shift[k][i & (i - 1)] ^ shift[k][i & -i];
 	}
 }

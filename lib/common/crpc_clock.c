@@ -8,8 +8,8 @@
 
 struct crpc_clock crpc_clock;
 
-static uint64_t
-monotonic_ns(void)
+uint64_t
+crpc_clock_monotonic_ns(void)
 {
 	struct timespec ts;
 
@@ -20,10 +20,10 @@ monotonic_ns(void)
 static void
 calibrate(void)
 {
-	uint64_t t0 = monotonic_ns(), t1, c0 = crpc_clock_ticks(), c1;
+	uint64_t t0 = crpc_clock_monotonic_ns(), t1, c0 = crpc_clock_ticks(), c1;
 
 	do {
-		t1 = monotonic_ns();
+		t1 = crpc_clock_monotonic_ns();
 		c1 = crpc_clock_ticks();
 	} while (t1 - t0 < CALIBRATE_NS);
 	crpc_clock.base = c0;

@@ -33,6 +33,9 @@ extern struct crpc_clock crpc_clock;
 /** Calibrate. May be called again, by any thread; the later calls do nothing. */
 void crpc_clock_init(void);
 
+/** CLOCK_MONOTONIC: for what waits, where crpc_clock_init() may not have been called. */
+uint64_t crpc_clock_monotonic_ns(void);
+
 /** The raw counter. */
 static inline uint64_t
 crpc_clock_ticks(void)
@@ -45,10 +48,7 @@ crpc_clock_ticks(void)
 	__asm__ __volatile__("mrs %0, cntvct_el0" : "=r"(v));
 	return v;
 #else
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
+	return crpc_clock_monotonic_ns();
 #endif
 }
 

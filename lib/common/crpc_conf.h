@@ -4,9 +4,9 @@
 
 /**
  * @file
- * How a library completes and checks the struct that it is configured by: first defaults, for what
- * is 0, then ranges. The first wrong value is logged, in one line and by the same words in every
- * library.
+ * How a library completes and checks the struct that it is configured by: defaults, for what is 0,
+ * and ranges. The first wrong value is logged, in one line and by the same words in every library,
+ * and so is a number in memory of a peer.
  */
 
 #include <errno.h>
@@ -21,17 +21,26 @@
 			(field) = (value);                                                         \
 	} while (0)
 
-/** Is field @p name, whose value is @p value, in its range? @return 0; -EINVAL, after a line. */
-#define crpc_conf_range(name, value, min, max)                                                     \
-	__crpc_conf_range(CRPC_LOG_TYPE, (name), (value), (min), (max))
+/** CRPC_CONF_DEFAULT() and crpc_conf_range() of a field of @p conf. */
+#define CRPC_CONF(conf, field, value, min, max)                                                    \
+	((conf)->field != 0 ? 0 : ((conf)->field = (value)),                                       \
+		crpc_conf_range(#field, (conf)->field, (min), (max)))
+
+/** Is field @p name, whose value is @p value, in its range? As crpc_outside(). */
+#define crpc_conf_range(name, value, min, max) crpc_outside("conf", name, value, min, max)
+
+/** Is @p found out of its range? @return 0: it is within; -EINVAL, after a line. */
+#define crpc_outside(object, what, found, min, max)                                                \
+	__crpc_outside(CRPC_LOG_TYPE, (object), (what), (found), (min), (max))
 
 static inline int
-__crpc_conf_range(const char *type, const char *name, uint64_t value, uint64_t min, uint64_t max)
+__crpc_outside(const char *type, const char *object, const char *what, uint64_t found, uint64_t min,
+	uint64_t max)
 {
-	if (value >= min && value <= max)
+	if (found >= min && found <= max)
 		return 0;
-	crpc_log(CRPC_LOG_ERR, type, "conf.%s: expected %llu to %llu, found %llu", name,
-		(unsigned long long)min, (unsigned long long)max, (unsigned long long)value);
+	crpc_log(CRPC_LOG_ERR, type, "%s: %s is %llu; expected %llu to %llu", object, what,
+		(unsigned long long)found, (unsigned long long)min, (unsigned long long)max);
 	return -EINVAL;
 }
 

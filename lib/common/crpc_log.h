@@ -14,6 +14,7 @@
  * Each library is compiled with CRPC_LOG_TYPE, its name in the log: "crpc.ipc", "crpc.copyrpc".
  */
 
+#include <errno.h>
 #include <stdarg.h>
 
 #include "crpc_util.h"
@@ -63,6 +64,14 @@ void crpc_log(enum crpc_log_level level, const char *type, const char *fmt, ...)
 #define crpc_err(...) crpc_log(CRPC_LOG_ERR, CRPC_LOG_TYPE, __VA_ARGS__)
 /** Log an error and give its code: return crpc_fail(-EINVAL, "..."). */
 #define crpc_fail(rc, ...) (crpc_err(__VA_ARGS__), (rc))
+/** What a function that returns a pointer returns for an error: NULL, and the code in errno. */
+static inline void *
+crpc_null(int rc)
+{
+	errno = -rc;
+	return NULL;
+}
+
 #define crpc_warn(...) crpc_log(CRPC_LOG_WARNING, CRPC_LOG_TYPE, __VA_ARGS__)
 #define crpc_notice(...) crpc_log(CRPC_LOG_NOTICE, CRPC_LOG_TYPE, __VA_ARGS__)
 #define crpc_info(...) crpc_log(CRPC_LOG_INFO, CRPC_LOG_TYPE, __VA_ARGS__)

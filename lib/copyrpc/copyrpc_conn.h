@@ -181,6 +181,5 @@ uint16_t __crpc_copyrpc_onesided_fail(
 /* crpc_copyrpc_tel.c */
 
 int __crpc_copyrpc_tel_open(struct crpc_copyrpc *ctx);
-void __crpc_copyrpc_tel_close(struct crpc_copyrpc *ctx);
 
 #endif

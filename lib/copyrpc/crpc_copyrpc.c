@@ -6,6 +6,7 @@
 
 #include "crpc_conf.h"
 #include "copyrpc_modes.h"
+#include "crpc_tel.h"
 
 /*
  * Batches up to this go inline: a WQE of four 64-byte blocks (control 16, remote address 16, inline
@@ -13,37 +14,30 @@
  */
 #define INLINE_MAX 220
 
-/* Put the defaults in, then check each size and how they relate. */
+/* Put the defaults in, and check each size and how they relate. */
 static int
 conf_complete(struct crpc_copyrpc_conf *conf)
 {
-	CRPC_CONF_DEFAULT(conf->max_eps, 16);
 	CRPC_CONF_DEFAULT(conf->ring_size, 256u << 10);
 	if (!crpc_is_pow2(conf->ring_size))
 		return crpc_fail(-EINVAL, "conf.ring_size: expected a power of two, found %u",
 			conf->ring_size);
-	if (crpc_conf_range(
-		    "ring_size", conf->ring_size, CRPC_COPYRPC_RING_MIN, CRPC_COPYRPC_RING_MAX))
-		return -EINVAL;
-	CRPC_CONF_DEFAULT(conf->max_msg, conf->ring_size / 4);
-	CRPC_CONF_DEFAULT(conf->max_inflight, 256);
-	CRPC_CONF_DEFAULT(conf->max_outstanding, 4);
 	CRPC_CONF_DEFAULT(conf->batch_max, conf->ring_size / 4);
-	CRPC_CONF_DEFAULT(conf->sq_depth, 64);
-	CRPC_CONF_DEFAULT(conf->rq_depth, 128);
 	CRPC_CONF_DEFAULT(conf->age_ns, 50000);
 	CRPC_CONF_DEFAULT(conf->update_ns, 20000);
 	CRPC_CONF_DEFAULT(conf->timeout_ns, 1000000000);
 	conf->timeout_ns = crpc_min(conf->timeout_ns, UINT64_MAX / 4); /* no deadline wraps */
-	if (crpc_conf_range("max_eps", conf->max_eps, 1, CRPC_COPYRPC_EPS_MAX) ||
-		crpc_conf_range(
-			"max_msg", conf->max_msg, 1, CRPC_COPYRPC_MSG_MAX(conf->ring_size)) ||
-		crpc_conf_range("max_inflight", conf->max_inflight, 1, CRPC_COPYRPC_INFLIGHT_MAX) ||
+	if (CRPC_CONF(conf, max_eps, 16, 1, CRPC_COPYRPC_EPS_MAX) ||
+		crpc_conf_range("ring_size", conf->ring_size, CRPC_COPYRPC_RING_MIN,
+			CRPC_COPYRPC_RING_MAX) ||
+		CRPC_CONF(conf, max_msg, conf->ring_size / 4, 1,
+			CRPC_COPYRPC_MSG_MAX(conf->ring_size)) ||
+		CRPC_CONF(conf, max_inflight, 256, 1, CRPC_COPYRPC_INFLIGHT_MAX) ||
 		crpc_conf_range("max_large", conf->max_large, 0, CRPC_COPYRPC_LARGE_MAX) ||
 		crpc_conf_range("flush", conf->flush, CRPC_COPYRPC_CLOCKED, CRPC_COPYRPC_HOLD) ||
-		crpc_conf_range("max_outstanding", conf->max_outstanding, 1, conf->sq_depth) ||
-		crpc_conf_range("sq_depth", conf->sq_depth, 8, 32768) ||
-		crpc_conf_range("rq_depth", conf->rq_depth, 1, 32768))
+		CRPC_CONF(conf, sq_depth, 64, 8, 32768) ||
+		CRPC_CONF(conf, rq_depth, 128, 1, 32768) ||
+		CRPC_CONF(conf, max_outstanding, 4, 1, conf->sq_depth))
 		return -EINVAL;
 	if (conf->initial_pos % WIRE_UNIT != 0)
 		return crpc_fail(-EINVAL, "conf.initial_pos: expected a multiple of %u, found %llu",
@@ -58,18 +52,13 @@ crpc_copyrpc_create(const struct crpc_copyrpc_conf *conf)
 	struct crpc_copyrpc_conf full;
 	struct crpc_rdma_info info;
 	struct crpc_copyrpc *ctx;
-	uint32_t i;
 
-	if (conf == NULL || conf->dev == NULL) {
-		crpc_err("conf.dev: expected an open device, found NULL");
-		errno = EINVAL;
-		return NULL;
-	}
+	if (conf == NULL || conf->dev == NULL)
+		return crpc_null(
+			crpc_fail(-EINVAL, "conf.dev: expected an open device, found NULL"));
 	full = *conf;
-	if (conf_complete(&full) != 0) {
-		errno = EINVAL;
-		return NULL;
-	}
+	if (conf_complete(&full) != 0)
+		return crpc_null(-EINVAL);
 	ctx = calloc(1, sizeof(*ctx));
 	if (ctx == NULL)
 		return NULL;
@@ -83,28 +72,23 @@ crpc_copyrpc_create(const struct crpc_copyrpc_conf *conf)
 	TAILQ_INIT(&ctx->broken);
 	TAILQ_INIT(&ctx->held);
 	TAILQ_INIT(&ctx->memory);
-	ctx->sweep = (struct rpc_sweep){
-		.table = ctx->calls, .ntables = full.max_eps, .counts = &ctx->stats.rpc};
-	__crpc_sweep_expect(&ctx->sweep, 0, full.timeout_ns);
+	__crpc_sweep_init(&ctx->sweep, ctx->calls, full.max_eps, &ctx->stats.rpc, full.timeout_ns);
 	ctx->alive_ns = full.peer_timeout_ns != 0 ? 0 : UINT64_MAX;
-	for (i = 0; i < CRPC_COPYRPC_EPS_MAX; i++)
+	for (uint32_t i = 0; i < CRPC_COPYRPC_EPS_MAX; i++)
 		ctx->serial[i] = full.initial_pos / WIRE_UNIT;
 	if (__crpc_copyrpc_tel_open(ctx) == 0)
 		return ctx;
 	free(ctx);
-	errno = ENOMEM;
-	return NULL;
+	return crpc_null(-ENOMEM);
 }
 
 void
 crpc_copyrpc_free(struct crpc_copyrpc *ctx)
 {
-	uint32_t i;
-
 	if (ctx == NULL)
 		return;
-	__crpc_copyrpc_tel_close(ctx);
-	for (i = 0; i < ctx->conf.max_eps; i++)
+	crpc_tel_free(ctx->tel);
+	for (uint32_t i = 0; i < ctx->conf.max_eps; i++)
 		crpc_copyrpc_ep_free(ctx->eps[i]);
 	free(ctx);
 }
@@ -118,17 +102,15 @@ crpc_copyrpc_stats(const struct crpc_copyrpc *ctx)
 int
 crpc_copyrpc_flush_set(struct crpc_copyrpc *ctx, enum crpc_copyrpc_flush_policy flush)
 {
-	uint32_t i, lane;
-
 	crpc_owner_check(&ctx->owner, "copyrpc context");
 	if (flush > CRPC_COPYRPC_HOLD)
 		return -EINVAL;
 	ctx->conf.flush = flush;
 	ctx->flush = &__crpc_copyrpc_flushes[flush];
 	/* no open batch takes a message without asking the policy */
-	for (i = 0; i < ctx->conf.max_eps; i++)
+	for (uint32_t i = 0; i < ctx->conf.max_eps; i++)
 		if (ctx->eps[i] != NULL)
-			for (lane = 0; lane < 2; lane++)
+			for (uint32_t lane = 0; lane < 2; lane++)
 				ctx->eps[i]->tx[lane].limit = NULL;
 	return 0;
 }

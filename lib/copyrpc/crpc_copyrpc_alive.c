@@ -80,9 +80,8 @@ __crpc_copyrpc_alive_post(struct crpc_copyrpc_ep *ep)
 	struct conn *conn = ep->conn;
 	struct crpc_rdma_wr wr = {
 		.op = CRPC_RDMA_WRITE_IMM, .raddr = ep->tx[WIRE_REQ].raddr, .rkey = conn->rkey};
-	uint32_t what;
 
-	for (what = 0; what < WIRE_ALIVES; what++) {
+	for (uint32_t what = 0; what < WIRE_ALIVES; what++) {
 		if (!(conn->alive >> what & 1))
 			continue;
 		wr.imm = (uint32_t)WIRE_IMM_ALIVE << WIRE_IMM_BITS | what;

@@ -13,9 +13,9 @@ rule(const struct crpc_copyrpc_ep *ep, const char *name, uint64_t expected, uint
 {
 	if (expected == found)
 		return true;
-	crpc_err("audit: endpoint %u (peer %u): %s: expected %" PRIu64 ", found %" PRIu64, ep->id,
+	return crpc_fail(false,
+		"audit: endpoint %u (peer %u): %s: expected %" PRIu64 ", found %" PRIu64, ep->id,
 		ep->user_id, name, expected, found);
-	return false;
 }
 
 static bool
@@ -28,11 +28,11 @@ rule_most(const struct crpc_copyrpc_ep *ep, const char *name, uint64_t most, uin
 static bool
 calls_check(const struct crpc_copyrpc_ep *ep)
 {
-	uint32_t size = ep->calls.size, used = 0, open = 0, listed = 0, i;
+	uint32_t size = ep->calls.size, used = 0, open = 0, listed = 0;
 	const struct rpc_call *call;
 	uint64_t sum = ep->hold;
 
-	for (i = 1; i <= size; i++) {
+	for (uint32_t i = 1; i <= size; i++) {
 		call = &ep->slots[i].call;
 		if (call->deadline_ns == RPC_FREE)
 			continue;
@@ -59,9 +59,8 @@ lanes_check(const struct crpc_copyrpc_ep *ep)
 {
 	const struct tx_lane *lane;
 	uint64_t pos, len, most;
-	uint32_t l;
 
-	for (l = 0; l < WIRE_LANES; l++) {
+	for (uint32_t l = 0; l < WIRE_LANES; l++) {
 		lane = &ep->tx[l];
 		pos = lane->sent;
 		most = 0;
@@ -105,7 +104,7 @@ requests_check(const struct crpc_copyrpc_ep *ep)
 	const struct conn *conn = ep->conn;
 	const struct tx_lane *lane = &ep->tx[WIRE_RESP];
 	const struct req_entry *req;
-	uint64_t i, resv = 0;
+	uint64_t resv = 0;
 
 	if (!rule_most(
 		    ep, "requests in the table", ep->req_mask + 1, ep->req_tail - ep->req_head) ||
@@ -118,7 +117,7 @@ requests_check(const struct crpc_copyrpc_ep *ep)
 		return false;
 	resv += lane->npend != 0 ? lane->open.resv : 0;
 	resv += lane->npend == 2 ? lane->closed.resv : 0;
-	for (i = ep->req_head; i != ep->req_tail; i++) {
+	for (uint64_t i = ep->req_head; i != ep->req_tail; i++) {
 		req = &ep->reqs[i & ep->req_mask];
 		if (i >= ep->req_next || !req_is_done(req))
 			resv += req->worst;
@@ -173,14 +172,14 @@ static bool
 list_check(const struct crpc_copyrpc *ctx, const struct ep_list *list, size_t link)
 {
 	const struct crpc_copyrpc_ep *ep = list->tqh_first;
-	uint32_t linked = 0, listed = 0, i;
+	uint32_t linked = 0, listed = 0;
 	const struct ep_link *at;
 
 	for (; ep != NULL && listed <= ctx->neps; listed++) {
 		at = (const struct ep_link *)((const char *)ep + link);
 		ep = at->tqe_next;
 	}
-	for (i = 0; i < ctx->conf.max_eps; i++) {
+	for (uint32_t i = 0; i < ctx->conf.max_eps; i++) {
 		at = (const struct ep_link *)((const char *)ctx->eps[i] + link);
 		linked += ctx->eps[i] != NULL && at->tqe_prev != NULL;
 	}
@@ -195,9 +194,8 @@ int
 crpc_copyrpc_check(const struct crpc_copyrpc *ctx, bool at_rest)
 {
 	const struct crpc_copyrpc_ep *ep;
-	uint32_t i;
 
-	for (i = 0; i < ctx->conf.max_eps; i++) {
+	for (uint32_t i = 0; i < ctx->conf.max_eps; i++) {
 		ep = ctx->eps[i];
 		if (ep == NULL)
 			continue;
@@ -233,36 +231,33 @@ crpc_copyrpc_ep_positions(const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_
 	};
 }
 
-/* One rule of a pair. */
-static bool
-pair_rule(const char *name, uint64_t expected, uint64_t found)
-{
-	if (expected == found)
-		return true;
-	crpc_err("audit of both ends: %s: expected %" PRIu64 ", found %" PRIu64, name, expected,
-		found);
-	return false;
-}
-
 /* What one end sent is what its peer has received, and the room is free again. */
 static bool
 half_match(const struct crpc_copyrpc_positions *a, const struct crpc_copyrpc_positions *b,
 	enum crpc_copyrpc_flow flow)
 {
-	return pair_rule("requests queued and sent", a->requests_queued, a->requests_sent) &&
-		pair_rule("requests sent and arrived", a->requests_sent, b->requests_arrived) &&
-		pair_rule("requests arrived and released", b->requests_arrived,
-			b->requests_released) &&
-		pair_rule("requests released and reported", b->requests_released,
-			b->requests_reported) &&
-		(flow == CRPC_COPYRPC_FLOW_READ
-				? pair_rule("order of released and known", 1,
-					  b->requests_released >= a->requests_released_by_peer)
-				: pair_rule("requests released and known", b->requests_released,
-					  a->requests_released_by_peer)) &&
-		pair_rule("responses sent and arrived", a->responses_sent, b->responses_arrived) &&
-		pair_rule("reply room reserved", 0, a->reply_room_reserved) &&
-		pair_rule("reply room reserved by the peer", 0, a->reply_room_reserved_by_peer);
+	bool behind = flow == CRPC_COPYRPC_FLOW_READ && /* what was read may be old */
+		a->requests_released_by_peer <= b->requests_released;
+	const struct {
+		const char *rule;
+		uint64_t expected, found;
+	} all[] = {{"requests queued and sent", a->requests_queued, a->requests_sent},
+		{"requests sent and arrived", a->requests_sent, b->requests_arrived},
+		{"requests arrived and released", b->requests_arrived, b->requests_released},
+		{"requests released and reported", b->requests_released, b->requests_reported},
+		{"requests released and known",
+			behind ? a->requests_released_by_peer : b->requests_released,
+			a->requests_released_by_peer},
+		{"responses sent and arrived", a->responses_sent, b->responses_arrived},
+		{"reply room reserved", 0, a->reply_room_reserved},
+		{"reply room reserved by the peer", 0, a->reply_room_reserved_by_peer}};
+
+	for (size_t i = 0; i < CRPC_DIM(all); i++)
+		if (all[i].expected != all[i].found)
+			return crpc_fail(false,
+				"audit of both ends: %s: expected %" PRIu64 ", found %" PRIu64,
+				all[i].rule, all[i].expected, all[i].found);
+	return true;
 }
 
 int

@@ -4,15 +4,14 @@
  */
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "copyrpc_large.h"
 #include "copyrpc_modes.h"
 #include "crpc_conf.h"
+#include "crpc_mem.h"
 
-/* Rings start on a page; large ones on a huge page's boundary, so that the kernel may use one. */
-#define PAGE      4096u
-#define HUGE_PAGE (2u << 20)
+/* Where rings start: the device has pages in its tables, too. */
+#define PAGE 4096u
 
 /* An endpoint and what it points to. */
 struct ep_memory {
@@ -32,15 +31,11 @@ half_size(uint32_t ring_size)
 static int
 region_init(struct region *r, struct crpc_rdma *dev, size_t half)
 {
-	size_t page = 2 * half >= HUGE_PAGE ? HUGE_PAGE : PAGE;
 	int rc;
 
-	r->mem = aligned_alloc(page, crpc_align_up(2 * half, page));
+	r->mem = crpc_mem_alloc("copyrpc_rings", 2 * half, PAGE, NULL);
 	if (r->mem == NULL)
 		return -ENOMEM;
-	if (2 * half >= HUGE_PAGE)
-		madvise(r->mem, 2 * half, MADV_HUGEPAGE); /* a hint: small pages work too */
-	memset(r->mem, 0, 2 * half);                      /* no page is missing on the datapath */
 	rc = crpc_rdma_mr_reg(dev, r->mem, half, &r->rx_mr);
 	if (rc != 0)
 		goto err_mem;
@@ -49,7 +44,7 @@ region_init(struct region *r, struct crpc_rdma *dev, size_t half)
 		return 0;
 	crpc_rdma_mr_dereg(dev, &r->rx_mr);
 err_mem:
-	free(r->mem);
+	crpc_mem_free(r->mem);
 	r->mem = NULL;
 	return rc;
 }
@@ -61,7 +56,7 @@ region_fini(struct region *r, struct crpc_rdma *dev)
 		return;
 	crpc_rdma_mr_dereg(dev, &r->tx_mr);
 	crpc_rdma_mr_dereg(dev, &r->rx_mr);
-	free(r->mem);
+	crpc_mem_free(r->mem);
 }
 
 static int
@@ -69,7 +64,6 @@ rings_init(struct crpc_copyrpc_ep *ep)
 {
 	struct conn *conn = ep->conn;
 	size_t half = half_size(ep->ring_size);
-	uint32_t lane;
 	uint8_t *mem;
 	int rc;
 
@@ -77,7 +71,7 @@ rings_init(struct crpc_copyrpc_ep *ep)
 	if (rc != 0)
 		return rc;
 	mem = conn->rings.mem;
-	for (lane = 0; lane < WIRE_LANES; lane++) {
+	for (uint32_t lane = 0; lane < WIRE_LANES; lane++) {
 		ep->rx[lane] = mem + (size_t)lane * ep->ring_size;
 		ep->tx[lane].stage = ep->tx[lane].next = ep->rx[lane] + half;
 	}
@@ -90,10 +84,8 @@ rings_init(struct crpc_copyrpc_ep *ep)
 static void
 reqs_init(struct req_entry *reqs, uint32_t n)
 {
-	uint64_t i;
-
 	memset(reqs, 0, n * sizeof(*reqs));
-	for (i = 0; i < n; i++)
+	for (uint64_t i = 0; i < n; i++)
 		reqs[i].token = ~(i << TOKEN_EP_BITS);
 }
 
@@ -109,29 +101,41 @@ call_drop(struct rpc_calls *calls, struct rpc_call *call)
 		__crpc_copyrpc_large_end(ep, slot, false, NULL);
 }
 
-/* The table of calls, and that of requests. */
-static int
-tables_init(struct crpc_copyrpc_ep *ep)
+/* Bytes of the table of calls: as many as a response can name. */
+static size_t
+slots_size(const struct crpc_copyrpc_conf *conf)
 {
-	uint32_t size = ep->ctx->conf.max_inflight, reqs = ep->ring_size / WIRE_STRIDE_MIN;
+	size_t n = crpc_pow2_ceil(conf->max_inflight + 1);
 
-	/* as many as a response can name */
-	ep->slots = calloc(crpc_pow2_ceil(size + 1), sizeof(*ep->slots));
-	ep->reqs = aligned_alloc(CRPC_CACHE_LINE, reqs * sizeof(*ep->reqs));
-	if (ep->slots == NULL || ep->reqs == NULL)
-		return -ENOMEM;
-	reqs_init(ep->reqs, reqs);
-	ep->req_mask = reqs - 1;
-	__crpc_calls_init(&ep->calls, ep->slots, size, sizeof(*ep->slots), 1);
+	return crpc_align_up(n * sizeof(struct call_slot), CRPC_CACHE_LINE);
+}
+
+/* Bytes of the table of requests. */
+static size_t
+reqs_size(const struct crpc_copyrpc_conf *conf)
+{
+	return conf->ring_size / WIRE_STRIDE_MIN * sizeof(struct req_entry);
+}
+
+/* The table of calls, and that of requests, behind the endpoint. */
+static void
+tables_init(struct crpc_copyrpc_ep *ep, uint8_t *mem)
+{
+	const struct crpc_copyrpc_conf *conf = &ep->ctx->conf;
+
+	ep->slots = (struct call_slot *)(void *)mem;
+	ep->reqs = (struct req_entry *)(void *)(mem + slots_size(conf));
+	ep->req_mask = conf->ring_size / WIRE_STRIDE_MIN - 1;
+	reqs_init(ep->reqs, ep->req_mask + 1);
+	__crpc_calls_init(&ep->calls, ep->slots, conf->max_inflight, sizeof(*ep->slots), 1);
 	ep->calls.drop = call_drop;
-	return 0;
 }
 
 uint64_t
 crpc_copyrpc_ep_memory(const struct crpc_copyrpc_ep *ep)
 {
 	return sizeof(struct ep_memory) + 2 * half_size(ep->ring_size) +
-		(ep->calls.mask + 1) * sizeof(*ep->slots) + (ep->req_mask + 1) * sizeof(*ep->reqs) +
+		slots_size(&ep->ctx->conf) + reqs_size(&ep->ctx->conf) +
 		4 * wire_area(ep->ctx->conf.max_large);
 }
 
@@ -169,19 +173,19 @@ rooms_init(struct crpc_copyrpc_ep *ep)
 static struct crpc_copyrpc_ep *
 ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_ep_conf *conf)
 {
+	size_t tables_at = crpc_align_up(sizeof(struct ep_memory), CRPC_CACHE_LINE);
 	struct crpc_copyrpc_ep *ep;
 	struct ep_memory *mem;
 	uint32_t id = 0;
 
 	while (id < ctx->conf.max_eps && ctx->eps[id] != NULL)
 		id++;
-	if (id == ctx->conf.max_eps) {
-		crpc_err("no endpoint left for peer %u: all %u of conf.max_eps are taken", user_id,
-			ctx->conf.max_eps);
-		errno = ENOSPC;
-		return NULL;
-	}
-	mem = calloc(1, sizeof(*mem));
+	if (id == ctx->conf.max_eps)
+		return crpc_null(crpc_fail(-ENOSPC,
+			"no endpoint left for peer %u: all %u of conf.max_eps are taken", user_id,
+			ctx->conf.max_eps));
+	mem = crpc_mem_alloc("copyrpc_endpoint",
+		tables_at + slots_size(&ctx->conf) + reqs_size(&ctx->conf), CRPC_CACHE_GUARD, NULL);
 	if (mem == NULL)
 		return NULL;
 	ep = &mem->ep;
@@ -198,6 +202,7 @@ ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_e
 	ep->large = ctx->conf.max_large != 0 ? &mem->large : NULL;
 	ep->given_matters = ep->large != NULL || ep->conn->arrival->in_memory;
 	rooms_init(ep);
+	tables_init(ep, (uint8_t *)mem + tables_at);
 	ep->conn->epoch = ++ctx->epoch;
 	ep->req_head = ep->req_next = ep->req_tail = ctx->serial[id];
 	return ep;
@@ -210,9 +215,7 @@ ep_destroy(struct crpc_copyrpc_ep *ep)
 	region_fini(&ep->conn->rings, ep->ctx->dev);
 	if (ep->large != NULL)
 		region_fini(&ep->large->areas, ep->ctx->dev);
-	free(ep->slots);
-	free(ep->reqs);
-	free(crpc_container_of(ep, struct ep_memory, ep));
+	crpc_mem_free(crpc_container_of(ep, struct ep_memory, ep));
 }
 
 struct crpc_copyrpc_ep *
@@ -224,26 +227,21 @@ crpc_copyrpc_ep_create_as(
 
 	if (crpc_conf_range("flow", conf->flow, 0, CRPC_COPYRPC_FLOW_NOTIFY) ||
 		crpc_conf_range("arrival", conf->arrival, 0, CRPC_COPYRPC_MEMORY) ||
-		crpc_conf_range("transport", conf->transport, 0, CRPC_RDMA_DC)) {
-		errno = EINVAL;
-		return NULL;
-	}
+		crpc_conf_range("transport", conf->transport, 0, CRPC_RDMA_DC))
+		return crpc_null(-EINVAL);
 	ep = ep_alloc(ctx, user_id, conf);
 	if (ep == NULL)
 		return NULL;
 	rc = rings_init(ep);
 	if (rc == 0 && ep->large != NULL)
 		rc = region_init(&ep->large->areas, ctx->dev, 2 * wire_area(ctx->conf.max_large));
-	if (rc == 0)
-		rc = tables_init(ep);
 	if (rc == 0) {
 		ep->conn->qp = qp_make(ep);
 		rc = ep->conn->qp != NULL ? 0 : -errno;
 	}
 	if (rc != 0) {
 		ep_destroy(ep);
-		errno = -rc;
-		return NULL;
+		return crpc_null(rc);
 	}
 	ctx->eps[ep->id] = ep;
 	ctx->neps++;
@@ -263,7 +261,6 @@ static void
 ep_detach(struct crpc_copyrpc_ep *ep)
 {
 	struct crpc_copyrpc *ctx = ep->ctx;
-	uint16_t i;
 
 	ep_list_del(ep, dirty);
 	ep_list_del(ep, ready);
@@ -272,7 +269,7 @@ ep_detach(struct crpc_copyrpc_ep *ep)
 	memory_remove(ep);
 	ctx->calls[ep->id] = NULL;
 	/* completions of the old queue pair that we hold must not meet the next one */
-	for (i = ctx->cqe_i; i < ctx->cqe_n; i++) {
+	for (uint16_t i = ctx->cqe_i; i < ctx->cqe_n; i++) {
 		if (ctx->cqe[i].qp_id == ep->id)
 			ctx->cqe[i].qp_id = UINT32_MAX;
 	}
@@ -399,7 +396,6 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	struct conn *conn = ep->conn;
 	uint64_t ours = ep->ctx->conf.initial_pos;
 	struct wire_addr wire;
-	uint32_t lane;
 	int rc;
 
 	if (ep->err != -ENOTCONN)
@@ -414,7 +410,7 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	conn->rkey = wire.rkey;
 	conn->peer_epoch = wire.epoch;
 	ep->max_msg = (uint32_t)crpc_min(wire.max_msg, ep->ctx->conf.max_msg);
-	for (lane = 0; lane < WIRE_LANES; lane++) {
+	for (uint32_t lane = 0; lane < WIRE_LANES; lane++) {
 		ep->tx[lane].raddr = wire.raddr + (uint64_t)lane * ep->ring_size;
 		ep->tx[lane].sent = ours;
 		ep->tx[lane].lap = ours & ~(uint64_t)(ep->ring_size - 1);
@@ -443,12 +439,11 @@ void
 __crpc_copyrpc_break(struct crpc_copyrpc_ep *ep, int err)
 {
 	struct crpc_copyrpc *ctx = ep->ctx;
-	uint32_t lane;
 
 	ep->err = err;
 	ctx->stats.ep_errors++;
 	memory_remove(ep);
-	for (lane = 0; lane < WIRE_LANES; lane++) {
+	for (uint32_t lane = 0; lane < WIRE_LANES; lane++) {
 		ep->tx[lane].npend = 0;
 		ep->tx[lane].limit = NULL;
 	}

@@ -65,25 +65,14 @@ __crpc_copyrpc_position_take(struct crpc_copyrpc_ep *ep)
 }
 
 const struct flow_ops __crpc_copyrpc_flows[] = {
-	[CRPC_COPYRPC_FLOW_WINDOW] =
-		{
-			.in_batches = true,
-			.wanted = nothing,
-			.released = nothing,
-			.flushed = nothing,
-		},
-	[CRPC_COPYRPC_FLOW_READ] =
-		{
-			.in_batches = true,
-			.may_be_old = true,
-			.wanted = read_wanted,
-			.released = read_released,
-			.flushed = read_flushed,
-		},
-	[CRPC_COPYRPC_FLOW_NOTIFY] =
-		{
-			.wanted = nothing,
-			.released = nothing,
-			.flushed = nothing,
-		},
+	[CRPC_COPYRPC_FLOW_WINDOW] = {.in_batches = true,
+		.wanted = nothing,
+		.released = nothing,
+		.flushed = nothing},
+	[CRPC_COPYRPC_FLOW_READ] = {.in_batches = true,
+		.may_be_old = true,
+		.wanted = read_wanted,
+		.released = read_released,
+		.flushed = read_flushed},
+	[CRPC_COPYRPC_FLOW_NOTIFY] = {.wanted = nothing, .released = nothing, .flushed = nothing},
 };

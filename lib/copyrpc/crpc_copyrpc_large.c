@@ -53,7 +53,7 @@ fragments_post(struct crpc_copyrpc_ep *ep, enum wire_lane which)
 	const uint8_t *area = __crpc_copyrpc_large_area(ep, LARGE_TX_REQ + which);
 	struct crpc_rdma_wr wr[FRAGMENTS_BURST];
 	uint32_t at = tx->posted, len;
-	uint16_t n, i, posted;
+	uint16_t n, posted;
 
 	for (n = 0; n < FRAGMENTS_BURST && at < tx->msg.len; n++, at += len) {
 		len = (uint32_t)crpc_min(tx->msg.len - at, FRAGMENT_LEN);
@@ -64,7 +64,7 @@ fragments_post(struct crpc_copyrpc_ep *ep, enum wire_lane which)
 			.sge = {{.addr = area + at, .len = len, .lkey = large->areas.tx_mr.lkey}}};
 	}
 	posted = n == 0 ? 0 : crpc_rdma_post(ep->conn->qp, wr, n);
-	for (i = 0; i < posted; i++)
+	for (uint16_t i = 0; i < posted; i++)
 		tx->posted += wr[i].sge[0].len;
 	ep->ctx->stats.fragments_sent += posted;
 	return tx->posted == tx->msg.len;
@@ -90,9 +90,7 @@ announce(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 void
 __crpc_copyrpc_large_pump(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
-	enum wire_lane which;
-
-	for (which = 0; which < WIRE_LANES; which++) {
+	for (enum wire_lane which = 0; which < WIRE_LANES; which++) {
 		if (ep->large->tx[which].msg.len != 0 && fragments_post(ep, which))
 			announce(ep, which, now_ns);
 	}
@@ -211,10 +209,9 @@ __crpc_copyrpc_large_release(struct crpc_copyrpc_ep *ep)
 {
 	struct large *large = ep->large;
 	uint64_t number;
-	uint32_t which;
 	bool open;
 
-	for (which = 0; large->served != 0 && which < WIRE_LANES; which++) {
+	for (uint32_t which = 0; large->served != 0 && which < WIRE_LANES; which++) {
 		number = large->req_at[which];
 		open = number - ep->req_head < ep->req_tail - ep->req_head &&
 			(number - ep->req_head >= ep->req_next - ep->req_head ||

@@ -86,12 +86,11 @@ __crpc_copyrpc_memory_look(struct crpc_copyrpc *ctx, uint64_t now_ns)
 {
 	struct crpc_copyrpc_ep *ep = ctx->memory_at;
 	_Atomic uint64_t *reported = &ep->conn->rx_words[WIRE_WORD_REPORTED / 8];
-	uint32_t i;
 
 	/* acquire: pairs with the device, which writes the position when the room is free */
 	if (!__crpc_copyrpc_word_take(ep, crpc_load_acquire(reported)))
 		return;
-	for (i = 0; i < MEMORY_TURN && ep->err == 0; i++) {
+	for (uint32_t i = 0; i < MEMORY_TURN && ep->err == 0; i++) {
 		if (!memory_lane(ep, WIRE_REQ, now_ns))
 			break;
 	}
@@ -153,13 +152,10 @@ memory_given(struct crpc_copyrpc_ep *ep)
 
 const struct arrival_ops __crpc_copyrpc_arrivals[] = {
 	[CRPC_COPYRPC_IMM] = {.in_memory = false}, /* nothing is to be done */
-	[CRPC_COPYRPC_MEMORY] =
-		{
-			.in_memory = true,
-			.trailer = sizeof(struct wire_seal),
-			.batch = memory_batch,
-			.update = memory_update,
-			.released = memory_released,
-			.given = memory_given,
-		},
+	[CRPC_COPYRPC_MEMORY] = {.in_memory = true,
+		.trailer = sizeof(struct wire_seal),
+		.batch = memory_batch,
+		.update = memory_update,
+		.released = memory_released,
+		.given = memory_given},
 };

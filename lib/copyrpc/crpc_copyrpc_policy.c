@@ -65,31 +65,19 @@ hold_sending(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 }
 
 const struct flush_ops __crpc_copyrpc_flushes[] = {
-	[CRPC_COPYRPC_CLOCKED] =
-		{
-			.clocked = true,
-			.queued = __crpc_copyrpc_clocked_queued,
-			.due = __crpc_copyrpc_clocked_due,
-			.sending = __crpc_copyrpc_clocked_sending,
-		},
-	[CRPC_COPYRPC_IMMEDIATE] =
-		{
-			.at_once = true,
-			.queued = immediate_queued,
-			.due = deferred_due,
-			.sending = deferred_sending,
-		},
-	[CRPC_COPYRPC_DEFERRED] =
-		{
-			.queued = deferred_queued,
-			.due = deferred_due,
-			.sending = deferred_sending,
-		},
-	[CRPC_COPYRPC_HOLD] =
-		{
-			.holds = true,
-			.queued = deferred_queued,
-			.due = hold_due,
-			.sending = hold_sending,
-		},
+	[CRPC_COPYRPC_CLOCKED] = {.clocked = true,
+		.queued = __crpc_copyrpc_clocked_queued,
+		.due = __crpc_copyrpc_clocked_due,
+		.sending = __crpc_copyrpc_clocked_sending},
+	[CRPC_COPYRPC_IMMEDIATE] = {.at_once = true,
+		.queued = immediate_queued,
+		.due = deferred_due,
+		.sending = deferred_sending},
+	[CRPC_COPYRPC_DEFERRED] = {.queued = deferred_queued,
+		.due = deferred_due,
+		.sending = deferred_sending},
+	[CRPC_COPYRPC_HOLD] = {.holds = true,
+		.queued = deferred_queued,
+		.due = hold_due,
+		.sending = hold_sending},
 };

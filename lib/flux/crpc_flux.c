@@ -1,42 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* flux: create, join, connect, leave, and what looks at a node from outside its datapath. */
 #include <errno.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "crpc_conf.h"
 #include "flux_life.h"
 
 #define WINDOW_DEFAULT   256u
 #define MSG_SIZE_DEFAULT 32u
 
-static void *
-heap_alloc(size_t len, void *arg)
-{
-	return aligned_alloc(CRPC_CACHE_GUARD, crpc_align_up(len, CRPC_CACHE_GUARD));
-}
-
-static void
-heap_release(void *mem, void *arg)
-{
-	free(mem);
-}
-
+/* Put the defaults in, and check each field. */
 static int
-attr_check(const struct crpc_flux_attr *a)
+attr_complete(struct crpc_flux_attr *a)
 {
-	if (a->nodes < 2 || a->nodes > CRPC_FLUX_NODES_MAX)
-		return crpc_fail(-EINVAL, "flux with %u nodes: 2 to %u are possible", a->nodes,
-			CRPC_FLUX_NODES_MAX);
-	if (!crpc_is_pow2(a->window) || a->window > CRPC_FLUX_WINDOW_MAX)
-		return crpc_fail(-EINVAL, "flux window %u is not a power of two from 1 to %u",
-			a->window, CRPC_FLUX_WINDOW_MAX);
-	if (a->msg_size < 1 || a->msg_size > CRPC_FLUX_MSG_MAX)
-		return crpc_fail(-EINVAL, "flux message size %u is outside 1 to %u bytes",
-			a->msg_size, CRPC_FLUX_MSG_MAX);
-	if ((unsigned int)a->variant >= CRPC_FLUX_VARIANTS)
-		return crpc_fail(-EINVAL, "flux variant %u is unknown: 0 to %u exist",
-			(unsigned int)a->variant, CRPC_FLUX_VARIANTS - 1);
+	if (crpc_conf_range("nodes", a->nodes, 2, CRPC_FLUX_NODES_MAX) ||
+		CRPC_CONF(a, window, WINDOW_DEFAULT, 1, CRPC_FLUX_WINDOW_MAX) ||
+		CRPC_CONF(a, msg_size, MSG_SIZE_DEFAULT, 1, CRPC_FLUX_MSG_MAX) ||
+		crpc_conf_range("variant", a->variant, 0, CRPC_FLUX_VARIANTS - 1))
+		return -EINVAL;
+	if (!crpc_is_pow2(a->window))
+		return crpc_fail(-EINVAL, "flux window %u is not a power of two", a->window);
 	if ((a->alloc == NULL) != (a->release == NULL))
 		return crpc_fail(-EINVAL, "flux alloc and release come together or not at all");
 	return 0;
@@ -48,24 +32,12 @@ crpc_flux_create(const struct crpc_flux_attr *attr)
 	struct crpc_flux_attr a = *attr;
 	struct crpc_flux *flux;
 
-	if (a.window == 0)
-		a.window = WINDOW_DEFAULT;
-	if (a.msg_size == 0)
-		a.msg_size = MSG_SIZE_DEFAULT;
-	if (attr_check(&a) != 0) {
-		errno = EINVAL;
-		return NULL;
-	}
-	if (a.alloc == NULL) {
-		a.alloc = heap_alloc;
-		a.release = heap_release;
-	}
+	if (attr_complete(&a) != 0)
+		return crpc_null(-EINVAL);
 	flux = calloc(1, sizeof(*flux));
-	if (flux == NULL) {
-		crpc_err("no memory for a flux (%zu bytes)", sizeof(*flux));
-		errno = ENOMEM;
-		return NULL;
-	}
+	if (flux == NULL)
+		return crpc_null(
+			crpc_fail(-ENOMEM, "no memory for a flux (%zu bytes)", sizeof(*flux)));
 	flux->attr = a;
 	flux->recvs = (uint64_t)a.start << 32;
 	pthread_mutex_init(&flux->lock, NULL);
@@ -77,6 +49,8 @@ crpc_flux_free(struct crpc_flux *flux)
 {
 	if (flux == NULL)
 		return;
+	for (uint32_t i = 0; i < flux->attr.nodes; i++)
+		crpc_mem_free(flux->receiver[i]);
 	pthread_mutex_destroy(&flux->lock);
 	free(flux);
 }
@@ -95,6 +69,17 @@ __crpc_flux_chan_put(struct flux_chan *ch)
 		;
 }
 
+static void
+chan_free(struct flux_chan *ch)
+{
+	const struct crpc_flux_attr *a = &ch->flux->attr;
+
+	if (a->release != NULL)
+		a->release(ch, a->arg);
+	else
+		crpc_mem_free(ch);
+}
+
 /* Under the lock. */
 static void
 free_dead(struct crpc_flux *flux)
@@ -105,48 +90,54 @@ free_dead(struct crpc_flux *flux)
 	for (; ch != NULL; ch = next) {
 		next = ch->next;
 		flux->memory -= ch->len;
-		flux->attr.release(ch, flux->attr.arg);
+		chan_free(ch);
 	}
+}
+
+/* Take the id, under the lock. 0, -EBUSY or -ENOMEM. */
+static int
+id_take(struct crpc_flux *flux, struct crpc_flux_node *node)
+{
+	if (flux->node[node->id] != NULL)
+		return -EBUSY;
+	if (flux_is_mesh(&flux->attr) && flux->receiver[node->id] == NULL) {
+		flux->receiver[node->id] = __crpc_flux_receiver_create(&flux->attr);
+		if (flux->receiver[node->id] == NULL)
+			return -ENOMEM;
+	}
+	flux->node[node->id] = node;
+	node->recvs = flux->recvs;
+	free_dead(flux);
+	return 0;
 }
 
 struct crpc_flux_node *
 crpc_flux_join(struct crpc_flux *flux, uint32_t id)
 {
 	struct crpc_flux_node *node;
-	uint32_t i;
+	int rc;
 
-	if (id >= flux->attr.nodes) {
-		crpc_err("no node %u: this flux has 0 to %u", id, flux->attr.nodes - 1);
-		errno = EINVAL;
+	if (id >= flux->attr.nodes)
+		return crpc_null(crpc_fail(
+			-EINVAL, "no node %u: this flux has 0 to %u", id, flux->attr.nodes - 1));
+	node = crpc_mem_alloc("flux_node", sizeof(*node), CRPC_CACHE_GUARD, NULL);
+	if (node == NULL)
 		return NULL;
-	}
-	node = aligned_alloc(CRPC_CACHE_GUARD, crpc_align_up(sizeof(*node), CRPC_CACHE_GUARD));
-	if (node == NULL) {
-		crpc_err("no memory for node %u (%zu bytes)", id, sizeof(*node));
-		errno = ENOMEM;
-		return NULL;
-	}
-	memset(node, 0, sizeof(*node));
 	node->flux = flux;
 	node->id = id;
-	node->sweep = (struct rpc_sweep){
-		.table = node->calls, .ntables = flux->attr.nodes, .counts = &node->stats.rpc};
-	__crpc_sweep_expect(&node->sweep, 0, flux->attr.deadline_ns);
-	for (i = 0; i < CRPC_FLUX_NODES_MAX; i++)
+	node->at = crpc_mem_here();
+	__crpc_sweep_init(&node->sweep, node->calls, flux->attr.nodes, &node->stats.rpc,
+		flux->attr.deadline_ns);
+	for (uint32_t i = 0; i < CRPC_FLUX_NODES_MAX; i++)
 		node->ep[i].node = node;
 	pthread_mutex_lock(&flux->lock);
-	if (flux->node[id] != NULL) {
-		pthread_mutex_unlock(&flux->lock);
-		free(node);
-		crpc_err("node %u has joined already", id);
-		errno = EBUSY;
-		return NULL;
-	}
-	flux->node[id] = node;
-	node->recvs = flux->recvs;
-	free_dead(flux);
+	rc = id_take(flux, node);
 	pthread_mutex_unlock(&flux->lock);
-	return node;
+	if (rc == 0)
+		return node;
+	crpc_mem_free(node);
+	return crpc_null(crpc_fail(rc, "node %u cannot join: %s", id,
+		rc == -EBUSY ? "it has joined already" : "no memory"));
 }
 
 /* The two ends of each order, whose entries lie in the same memory unless rings carry them. */
@@ -165,7 +156,26 @@ chan_orders(struct flux_chan *ch, uint32_t *entries, uint32_t start)
 	crpc_store_relaxed(&ch->done, start);
 }
 
-/* One piece of memory: the channel, the caller's table, the server's, entries, payloads, rings. */
+static char *
+chan_memory(struct crpc_flux *flux, uint32_t caller, uint32_t server, size_t len)
+{
+	const struct crpc_flux_attr *a = &flux->attr;
+	char *mem;
+
+	if (a->alloc == NULL)
+		return crpc_mem_alloc(
+			"flux_channel", len, CRPC_CACHE_GUARD, &flux->node[server]->at);
+	mem = a->alloc(len, a->arg);
+	if (mem == NULL)
+		return crpc_fail(
+			NULL, "no memory for the channel %u>%u (%zu bytes)", caller, server, len);
+	return memset(mem, 0, len);
+}
+
+/*
+ * One piece of memory, where the server is: the channel, the caller's table, the server's, entries,
+ * payloads, rings.
+ */
 static struct flux_chan *
 chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 {
@@ -178,18 +188,15 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 		__crpc_flux_rings_len(a)};
 	char *part[CRPC_DIM(sizes)], *mem;
 	struct flux_chan *ch;
-	size_t len = 0, i;
+	size_t len = 0;
 
-	for (i = 0; i < CRPC_DIM(sizes); i++)
+	for (size_t i = 0; i < CRPC_DIM(sizes); i++)
 		len += crpc_align_up(sizes[i], CRPC_CACHE_GUARD);
-	mem = a->alloc(len, a->arg);
-	if (mem == NULL) {
-		crpc_err("no memory for the channel %u>%u (%zu bytes)", caller, server, len);
+	mem = chan_memory(flux, caller, server, len);
+	if (mem == NULL)
 		return NULL;
-	}
-	memset(mem, 0, len);
 	part[0] = mem;
-	for (i = 1; i < CRPC_DIM(sizes); i++)
+	for (size_t i = 1; i < CRPC_DIM(sizes); i++)
 		part[i] = part[i - 1] + crpc_align_up(sizes[i - 1], CRPC_CACHE_GUARD);
 	ch = (struct flux_chan *)(void *)mem;
 	ch->caller = caller;
@@ -201,6 +208,7 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	ch->lazy = a->window < FLUX_LAZY ? a->window : FLUX_LAZY;
 	ch->deadline_ns = a->deadline_ns;
 	ch->flux = flux;
+	ch->serial = ++flux->serial;
 	ch->len = len;
 	__crpc_calls_init(&ch->calls, part[1], nslots, sizeof(struct rpc_call), a->start);
 	ch->calls.last = rpc_call_at(&ch->calls, nslots);
@@ -212,7 +220,7 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	/* Slot 1 begins a line. */
 	ch->buf = part[5] + crpc_align_up(stride, CRPC_CACHE_LINE) - stride;
 	if (__crpc_flux_rings_init(ch, a, part[6]) != 0) {
-		a->release(mem, a->arg);
+		chan_free(ch);
 		return NULL;
 	}
 	return ch;
@@ -263,9 +271,8 @@ unlock:
 	return rc;
 }
 
-/* Take the inbox, whose newest is first, and append it to what arrives. */
-static void
-inbox_append(struct crpc_flux_node *node)
+void
+__crpc_flux_inbox_append(struct crpc_flux_node *node)
 {
 	/* A24 pairs with R22. */
 	struct flux_chan *ch = crpc_exchange_acq_rel(&node->inbox, NULL), *next, *oldest = NULL;
@@ -286,7 +293,7 @@ __crpc_flux_inbox_take(struct crpc_flux_node *node)
 {
 	struct flux_chan **at = &node->arriving, *ch, *old;
 
-	inbox_append(node);
+	__crpc_flux_inbox_append(node);
 	while ((ch = *at) != NULL) {
 		/* The earlier channel of a caller that left and joined again is received first. */
 		old = node->from[ch->caller];
@@ -305,7 +312,6 @@ bool
 __crpc_flux_in_drop(struct crpc_flux_node *node, struct flux_chan *ch)
 {
 	struct flux_chan *last;
-	uint32_t i;
 
 	/* A22 pairs with R21: all that the caller sent is published. */
 	if (crpc_load_acquire(&ch->caller_gone) == 0 || flux_look(&ch->arrived, 1) != 0)
@@ -314,7 +320,7 @@ __crpc_flux_in_drop(struct crpc_flux_node *node, struct flux_chan *ch)
 	node->in[ch->index] = last;
 	last->index = ch->index;
 	node->from[ch->caller] = NULL;
-	for (i = 1; i <= ch->nslots; i++)
+	for (uint32_t i = 1; i <= ch->nslots; i++)
 		ch->nheld += ch->held[i] != 0;
 	if (ch->nheld == 0) {
 		__crpc_flux_chan_put(ch);
@@ -356,7 +362,6 @@ void
 crpc_flux_leave(struct crpc_flux_node *node)
 {
 	struct crpc_flux *flux = node->flux;
-	uint32_t i;
 
 	node->owner = (struct crpc_owner){NULL};
 	crpc_flux_flush(node, 0);
@@ -366,30 +371,30 @@ crpc_flux_leave(struct crpc_flux_node *node)
 	leave_list(crpc_exchange_acq_rel(&node->inbox, NULL));
 	leave_list(node->arriving);
 	leave_list(node->departed);
-	for (i = 0; i < node->nin; i++) {
+	for (uint32_t i = 0; i < node->nin; i++) {
 		crpc_store_release(&node->in[i]->server_gone, 1); /* R20 */
 		__crpc_flux_chan_put(node->in[i]);
 	}
 	if ((int64_t)(node->recvs - flux->recvs) > 0)
 		flux->recvs = node->recvs;
-	for (i = 0; i < node->nout; i++) {
+	for (uint32_t i = 0; i < node->nout; i++) {
 		/* R21: all that the caller wrote before its leaving. Pairs with A22. */
 		crpc_store_release(&node->out[i]->caller_gone, 1);
 		__crpc_flux_chan_put(node->out[i]);
 	}
 	free_dead(flux);
 	pthread_mutex_unlock(&flux->lock);
-	free(node);
+	crpc_mem_free(node);
 }
 
 uint32_t
 crpc_flux_pending(const struct crpc_flux_node *node, uint32_t peer)
 {
-	uint32_t i, n = 0;
+	uint32_t n = 0;
 
-	for (i = 0; i < node->nout; i++)
+	for (uint32_t i = 0; i < node->nout; i++)
 		if (peer == UINT32_MAX || node->out[i]->server == peer)
-			n += flux_in_use(node->out[i]) - node->out[i]->notes;
+			n += rpc_calls_in_use(&node->out[i]->calls) - node->out[i]->notes;
 	return n;
 }
 
@@ -411,43 +416,31 @@ crpc_flux_memory(struct crpc_flux *flux)
 	return len;
 }
 
-static int crpc_printf(2, 3)
-report(FILE *out, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (out != NULL) {
-		va_start(ap, fmt);
-		vfprintf(out, fmt, ap);
-		va_end(ap);
-	}
-	return 1;
-}
-
 int
-crpc_flux_check(const struct crpc_flux_node *node, FILE *out)
+crpc_flux_check(const struct crpc_flux_node *node)
 {
 	const struct rpc_call *call;
 	const struct flux_chan *ch;
-	uint32_t i, k, open, ended;
-	int bad = 0;
+	uint32_t k, open, ended;
 
-	for (i = 0; i < node->nout; i++) {
+	for (uint32_t i = 0; i < node->nout; i++) {
 		ch = node->out[i];
 		for (k = 1, open = ended = 0; k <= ch->nslots; k++) {
 			call = rpc_call_at(&ch->calls, k);
 			open += rpc_call_is_open(call);
 			ended += call->deadline_ns == RPC_ENDED;
 			if (rpc_call_index(&ch->calls, call->id) != k)
-				bad += report(out, "%u>%u slot %u has id 0x%x\n", ch->caller,
-					ch->server, k, call->id);
+				return crpc_fail(-EFAULT, "audit: %u>%u slot %u has id 0x%x",
+					ch->caller, ch->server, k, call->id);
 		}
 		if (open != ch->calls.open || ended != ch->calls.ended || ch->notes > ended)
-			bad += report(out, "%u>%u open %u, ended %u; counted %u, %u, notes %u\n",
+			return crpc_fail(-EFAULT,
+				"audit: %u>%u open %u, ended %u; counted %u, %u, notes %u",
 				ch->caller, ch->server, open, ended, ch->calls.open,
 				ch->calls.ended, ch->notes);
 		if (node->ep[ch->server].ch != ch)
-			bad += report(out, "channel to %u is listed twice\n", ch->server);
+			return crpc_fail(
+				-EFAULT, "audit: channel to %u is listed twice", ch->server);
 	}
-	return bad;
+	return 0;
 }

@@ -43,7 +43,6 @@
  */
 
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/types.h>
 
 #include "crpc_rpc.h"
@@ -56,7 +55,11 @@ struct crpc_flux_node;
 /** A node's way to one peer; it lives until the node leaves. */
 struct crpc_flux_ep;
 
-/** What carries the messages of a channel: the default, or a pair of rings to compare it with. */
+/**
+ * How a node learns of messages in a channel: the default, or to compare it with, a pair of rings
+ * that carry their order, or a mesh: one rte_ring of many producers per node, which has a token for
+ * each message.
+ */
 enum crpc_flux_variant {
 	CRPC_FLUX_DUPLEX, /**< Replies overwrite requests: flux_path.c has the picture. */
 	CRPC_FLUX_LAMPORT,
@@ -64,6 +67,9 @@ enum crpc_flux_variant {
 	CRPC_FLUX_FASTFORWARD_ALIGNED,
 	CRPC_FLUX_ONESIDED,
 	CRPC_FLUX_ONESIDED_ALIGNED,
+	CRPC_FLUX_RTE_RING,     /**< A mesh. */
+	CRPC_FLUX_RTE_RING_RTS, /**< A mesh with DPDK's relaxed tail of producers, */
+	CRPC_FLUX_RTE_RING_HTS, /**< and with its producers one after another. */
 	CRPC_FLUX_VARIANTS,
 };
 
@@ -75,7 +81,7 @@ struct crpc_flux_attr {
 	uint32_t msg_size;              /**< Bytes of the largest message; default 32. */
 	uint64_t deadline_ns;           /**< Of a call; 0: none. */
 	uint32_t start; /**< First value of all counters; a test starts near their end. */
-	/** Memory for channels, aligned to CRPC_CACHE_GUARD; NULL: the heap. For hugepages. */
+	/** Memory for channels, aligned to CRPC_CACHE_GUARD; NULL: of lib/mem, at the receiver. */
 	void *(*alloc)(size_t len, void *arg);
 	void (*release)(void *mem, void *arg);
 	void *arg;
@@ -256,8 +262,8 @@ const struct crpc_flux_stats *crpc_flux_node_stats(const struct crpc_flux_node *
 /** Bytes of all channels that a node uses now. Any thread. */
 size_t crpc_flux_memory(struct crpc_flux *flux);
 
-/** Validate the node's tables; prints violations on @p out (may be NULL), returns their number. */
-int crpc_flux_check(const struct crpc_flux_node *node, FILE *out);
+/** Audit the node's tables. 0, or -EFAULT; the log names the rule. For tests. */
+int crpc_flux_check(const struct crpc_flux_node *node);
 
 CRPC_END_DECLS
 

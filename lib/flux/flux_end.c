@@ -37,9 +37,8 @@ __crpc_flux_reset(struct crpc_flux_node *node, bool forget, struct crpc_done *do
 {
 	uint16_t got = 0;
 	struct flux_chan *ch;
-	uint32_t i;
 
-	for (i = 0; i < node->nout; i++) {
+	for (uint32_t i = 0; i < node->nout; i++) {
 		ch = node->out[i];
 		/* A21 pairs with R20: all replies that the server gave are published. */
 		if (crpc_load_acquire(&ch->server_gone) == 0 || flux_look(&ch->replies, 1) != 0)
@@ -47,7 +46,7 @@ __crpc_flux_reset(struct crpc_flux_node *node, bool forget, struct crpc_done *do
 		got += __crpc_calls_drop(
 			&ch->calls, -ECONNRESET, &node->stats.rpc, done + got, (uint16_t)(n - got));
 		ch->notes = (uint32_t)crpc_min(ch->notes, ch->calls.ended);
-		if (forget && flux_in_use(ch) == 0)
+		if (forget && rpc_calls_in_use(&ch->calls) == 0)
 			__crpc_flux_out_drop(node, i--);
 	}
 	return got;

@@ -67,7 +67,7 @@ check(const struct crpc_flux_ep *ep, uint32_t len, uint32_t resp_max, uint32_t *
 		return -ECONNRESET;
 	if (crpc_unlikely(len > ch->msg_size || resp_max > ch->msg_size))
 		return -EMSGSIZE;
-	*room = ch->window - flux_in_use(ch);
+	*room = ch->window - rpc_calls_in_use(&ch->calls);
 	return crpc_likely(*room != 0) ? 0 : -EAGAIN;
 }
 
@@ -85,9 +85,9 @@ send(struct flux_chan *ch, uint32_t room, const char *msgs, uint32_t len, const 
 	char *const buf = ch->buf;
 	struct rpc_calls calls = ch->calls;
 	struct rpc_call *call;
-	uint32_t i, slot, pos = o->next, value = room << FLUX_ROOM_SHIFT | len << FLUX_SLOT_BITS;
+	uint32_t slot, pos = o->next, value = room << FLUX_ROOM_SHIFT | len << FLUX_SLOT_BITS;
 
-	for (i = 0; i < n; i++, msgs += len) {
+	for (uint32_t i = 0; i < n; i++, msgs += len) {
 		call = rpc_calls_take(&calls, cookies[i], deadline_ns);
 		slot = rpc_call_index(&calls, call->id);
 		rpc_copy(buf + (size_t)slot * stride, msgs, len);
@@ -204,7 +204,7 @@ take_replies(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_done
 uint16_t
 crpc_flux_poll(struct crpc_flux_node *node, uint64_t now_ns, struct crpc_done *done, uint16_t n)
 {
-	uint32_t i, k, turn, share, gone = 0, next = 0;
+	uint32_t i, k, share, gone = 0, next = 0;
 	uint16_t got;
 
 	n = (uint16_t)crpc_min(n, CRPC_BURST_MAX);
@@ -217,7 +217,7 @@ crpc_flux_poll(struct crpc_flux_node *node, uint64_t now_ns, struct crpc_done *d
 		got += __crpc_flux_reset(node, true, done + got, (uint16_t)(n - got));
 	/* Two turns: an equal share each, then what is left to peers that have more. */
 	share = node->nout != 0 && n / node->nout > 0 ? n / node->nout : 1;
-	for (turn = 0; turn < 2 && got < n; turn++, share = n) {
+	for (uint32_t turn = 0; turn < 2 && got < n; turn++, share = n) {
 		for (k = 0, i = node->next_out; k < node->nout && got < n; k++) {
 			i = i < node->nout ? i : 0;
 			got += take_replies(node, node->out[i++], done + got,
@@ -269,7 +269,7 @@ take_requests(struct crpc_flux_node *node, struct flux_chan *ch, struct crpc_req
 uint16_t
 crpc_flux_recv(struct crpc_flux_node *node, uint64_t now_ns, struct crpc_req *req, uint16_t n)
 {
-	uint32_t i, k, turn, share, next = 0;
+	uint32_t i, k, share, next = 0;
 	struct flux_chan *ch;
 	uint16_t got = 0;
 
@@ -280,7 +280,7 @@ crpc_flux_recv(struct crpc_flux_node *node, uint64_t now_ns, struct crpc_req *re
 	if (node->nin == 0)
 		return 0;
 	share = n / node->nin > 0 ? n / node->nin : 1;
-	for (turn = 0; turn < 2 && got < n; turn++, share = n) {
+	for (uint32_t turn = 0; turn < 2 && got < n; turn++, share = n) {
 		for (k = 0, i = node->next_in; k < node->nin && got < n;) {
 			i = i < node->nin ? i : 0;
 			ch = node->in[i];
@@ -369,11 +369,9 @@ crpc_flux_reply(
 void
 crpc_flux_flush(struct crpc_flux_node *node, uint64_t now_ns)
 {
-	uint32_t i;
-
 	crpc_owner_check(&node->owner, "flux node");
-	for (i = 0; i < node->nout; i++)
+	for (uint32_t i = 0; i < node->nout; i++)
 		flux_publish(&node->out[i]->requests);
-	for (i = 0; i < node->nin; i++)
+	for (uint32_t i = 0; i < node->nin; i++)
 		flux_publish(&node->in[i]->answers);
 }

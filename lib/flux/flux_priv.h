@@ -4,8 +4,8 @@
 
 /*
  * What all files of flux share: crpc_flux.c has create, join, connect and leave, flux_path.c call,
- * poll, recv and reply, flux_end.c all other ends of calls and requests, flux_rings.c the rings
- * that can be chosen instead of the default.
+ * poll, recv and reply, flux_end.c all other ends of calls and requests, flux_rings.c and
+ * flux_mesh.c the rings that can be chosen instead of the default.
  *
  * A channel carries the calls of one node, its caller, to another, its server. Each side writes its
  * own half only. The last of the two to leave frees it.
@@ -23,6 +23,7 @@
 
 #include "crpc_atomic.h"
 #include "crpc_flux.h"
+#include "crpc_mem.h"
 #include "crpc_owner.h"
 #include "rpc_calls.h"
 
@@ -48,11 +49,19 @@
 #define FLUX_CALLER_SHIFT FLUX_SLOT_BITS
 #define FLUX_RECV_SHIFT   (FLUX_CALLER_SHIFT + 8)
 
+struct flux_order;
+
+/* What reports entries to a reader in place of the order's word. */
+struct flux_ring {
+	void (*publish)(struct flux_order *o); /* what is written, as far as there is room */
+	void (*look)(struct flux_order *o);    /* sets known */
+};
+
 /* One end of an order: the slots that were filled, in the sequence in which they were. */
 struct flux_order {
 	uint32_t *entry;        /* as many as the window */
 	_Atomic uint32_t *word; /* position up to which entries are published */
-	void *ring;             /* carries the entries instead; NULL in the default */
+	struct flux_ring *ring; /* NULL in the default */
 	uint32_t mask;
 	uint32_t next;  /* position of the next entry to write, or to read */
 	uint32_t known; /* position up to which they are published, as far as this end knows */
@@ -70,6 +79,7 @@ struct flux_chan {
 	uint64_t deadline_ns;
 	char *buf; /* payloads, of slot 0 first: the server's from the call to its reply */
 	struct crpc_flux *flux;
+	uint64_t serial;        /* of the flux's channels */
 	struct flux_chan *next; /* in the server's inbox, arriving or departed, or in the dead */
 	size_t len;
 	_Atomic uint32_t left; /* sides that will not use it again */
@@ -106,6 +116,7 @@ struct crpc_flux_node {
 	uint32_t next_out;
 	uint32_t next_in;
 	uint64_t recvs; /* the number of this recv, shifted as in a token */
+	struct crpc_mem_place at; /* where it joined: what it receives lies there */
 	struct crpc_owner owner;
 	struct crpc_flux_stats stats;
 	struct rpc_sweep sweep;
@@ -119,6 +130,9 @@ struct crpc_flux_node {
 	/* New channels, pushed by callers. Under the flux's lock to push, by exchange to take. */
 	crpc_aligned(CRPC_CACHE_GUARD) struct flux_chan *_Atomic inbox;
 };
+
+/* Append what is in the inbox, whose newest is first, to what arrives. */
+void __crpc_flux_inbox_append(struct crpc_flux_node *node);
 
 /* The rare part of recv: take channels from the inbox. */
 void __crpc_flux_inbox_take(struct crpc_flux_node *node);
@@ -144,20 +158,18 @@ uint16_t __crpc_flux_reset(
 int __crpc_flux_end(
 	struct crpc_flux_node *node, uint64_t token, uint32_t entry, uint32_t len, bool release);
 
-/* flux_rings.c: move entries through a ring. */
-void __crpc_flux_ring_publish(struct flux_order *o);
-void __crpc_flux_ring_look(struct flux_order *o);
-
 /* Writer: publish what it wrote. */
 static inline void
 flux_publish(struct flux_order *o)
 {
 	if (o->known == o->next)
 		return;
-	if (crpc_unlikely(o->ring != NULL))
-		__crpc_flux_ring_publish(o);
-	else /* R25: entries and payloads before the word that covers them. Pairs with A25. */
-		crpc_store_release(o->word, o->next);
+	if (crpc_unlikely(o->ring != NULL)) {
+		o->ring->publish(o);
+		return;
+	}
+	/* R25: entries and payloads before the word that covers them. Pairs with A25. */
+	crpc_store_release(o->word, o->next);
 	o->known = o->next;
 }
 
@@ -167,18 +179,11 @@ flux_look(struct flux_order *o, uint32_t want)
 {
 	if (o->known - o->next < want) {
 		if (crpc_unlikely(o->ring != NULL))
-			__crpc_flux_ring_look(o);
+			o->ring->look(o);
 		else /* A25 pairs with R25. */
 			o->known = crpc_load_acquire(o->word);
 	}
 	return o->known - o->next;
-}
-
-/* Calls and notifications whose slot is not free. */
-static inline uint32_t
-flux_in_use(const struct flux_chan *ch)
-{
-	return ch->calls.open + ch->calls.ended;
 }
 
 /* The channel that a token came through; NULL: its caller left. */

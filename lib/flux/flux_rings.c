@@ -5,14 +5,15 @@
  *
  * A ring holds two windows. At most a window of entries is unread, and a reader publishes at least
  * every half window how far it is, so no ring is ever full. Where nothing is published (onesided),
- * what comes through the other ring of the channel proves as much: see __crpc_flux_ring_look().
+ * what comes through the other ring of the channel proves as much: see look().
  */
 #include "crpc_spsc.h"
 #include "crpc_spsc_onesided.h"
 #include "flux_life.h"
 
 /* One way: its ring, and the entries of its reader's order, follow. */
-struct flux_ring {
+struct way {
+	struct flux_ring ring;
 	struct crpc_spsc_prod prod;
 	crpc_aligned(CRPC_CACHE_GUARD) struct crpc_spsc_cons cons;
 	struct crpc_spsc_prod *credit; /* of the other way: what this one brings proves it read */
@@ -38,71 +39,34 @@ way_len(const struct crpc_flux_attr *attr, size_t *ring_at, size_t *ring_len)
 	struct crpc_spsc_attr a = ring_attr(attr);
 
 	*ring_at = crpc_align_up(
-		sizeof(struct flux_ring) + FLUX_SLOTS_PER_WINDOW * attr->window * sizeof(uint32_t),
+		sizeof(struct way) + FLUX_SLOTS_PER_WINDOW * attr->window * sizeof(uint32_t),
 		CRPC_CACHE_GUARD);
 	*ring_len = (size_t)crpc_spsc_memsize(&a);
 	return *ring_at + *ring_len;
 }
 
-size_t
-__crpc_flux_rings_len(const struct crpc_flux_attr *attr)
+static void
+publish(struct flux_order *o)
 {
-	size_t at, len;
-
-	return attr->variant == CRPC_FLUX_DUPLEX ? 0 : 2 * way_len(attr, &at, &len);
-}
-
-int
-__crpc_flux_rings_init(struct flux_chan *ch, const struct crpc_flux_attr *attr, void *mem)
-{
-	struct flux_order *const writer[] = {&ch->requests, &ch->answers};
-	struct flux_order *const reader[] = {&ch->arrived, &ch->replies};
-	struct crpc_spsc_attr a = ring_attr(attr);
-	struct flux_ring *way[2];
-	size_t at, len, size;
-	int i, rc = 0;
-
-	if (attr->variant == CRPC_FLUX_DUPLEX)
-		return 0;
-	size = way_len(attr, &at, &len);
-	for (i = 0; i < 2 && rc == 0; i++) {
-		way[i] = (struct flux_ring *)(void *)((char *)mem + (size_t)i * size);
-		writer[i]->ring = reader[i]->ring = way[i];
-		reader[i]->entry = (uint32_t *)(void *)(way[i] + 1);
-		rc = crpc_spsc_init((char *)way[i] + at, len, &a);
-		if (rc == 0)
-			rc = crpc_spsc_prod_attach(&way[i]->prod, (char *)way[i] + at, len);
-		if (rc == 0)
-			rc = crpc_spsc_cons_attach(&way[i]->cons, (char *)way[i] + at, len);
-	}
-	if (rc == 0 && a.caller_credit) {
-		way[0]->credit = &way[1]->prod;
-		way[1]->credit = &way[0]->prod;
-	}
-	return rc;
-}
-
-void
-__crpc_flux_ring_publish(struct flux_order *o)
-{
-	struct crpc_spsc_prod *p = &((struct flux_ring *)o->ring)->prod;
-	uint32_t i, n, pos;
+	struct crpc_spsc_prod *p = &((struct way *)(void *)o->ring)->prod;
+	uint32_t n;
 	void *first;
 
-	for (pos = o->known;
+	for (uint32_t pos = o->known;
 		pos != o->next && (n = crpc_spsc_reserve(p, o->next - pos, &first)) != 0;
 		pos += n) {
-		for (i = 0; i < n; i++)
+		for (uint32_t i = 0; i < n; i++)
 			((uint64_t *)first)[i] = o->entry[(pos + i) & o->mask];
 		crpc_spsc_commit(p, n);
 	}
 	crpc_spsc_flush(p);
+	o->known = o->next;
 }
 
-void
-__crpc_flux_ring_look(struct flux_order *o)
+static void
+look(struct flux_order *o)
 {
-	struct flux_ring *way = o->ring;
+	struct way *way = (struct way *)(void *)o->ring;
 	void *first;
 	uint32_t n;
 
@@ -117,4 +81,47 @@ __crpc_flux_ring_look(struct flux_order *o)
 			o->entry[o->known++ & o->mask] = (uint32_t) * (uint64_t *)first;
 	}
 	crpc_spsc_release(&way->cons);
+}
+
+size_t
+__crpc_flux_rings_len(const struct crpc_flux_attr *attr)
+{
+	size_t at, len;
+
+	if (flux_is_mesh(attr))
+		return __crpc_flux_mesh_len();
+	return attr->variant == CRPC_FLUX_DUPLEX ? 0 : 2 * way_len(attr, &at, &len);
+}
+
+int
+__crpc_flux_rings_init(struct flux_chan *ch, const struct crpc_flux_attr *attr, void *mem)
+{
+	struct flux_order *const writer[] = {&ch->requests, &ch->answers};
+	struct flux_order *const reader[] = {&ch->arrived, &ch->replies};
+	struct crpc_spsc_attr a = ring_attr(attr);
+	struct way *way[2];
+	size_t at, len, size;
+	int rc = 0;
+
+	if (flux_is_mesh(attr))
+		__crpc_flux_mesh_init(ch, mem);
+	if (attr->variant == CRPC_FLUX_DUPLEX || flux_is_mesh(attr))
+		return 0;
+	size = way_len(attr, &at, &len);
+	for (int i = 0; i < 2 && rc == 0; i++) {
+		way[i] = (struct way *)(void *)((char *)mem + (size_t)i * size);
+		way[i]->ring = (struct flux_ring){publish, look};
+		writer[i]->ring = reader[i]->ring = &way[i]->ring;
+		reader[i]->entry = (uint32_t *)(void *)(way[i] + 1);
+		rc = crpc_spsc_init((char *)way[i] + at, len, &a);
+		if (rc == 0)
+			rc = crpc_spsc_prod_attach(&way[i]->prod, (char *)way[i] + at, len);
+		if (rc == 0)
+			rc = crpc_spsc_cons_attach(&way[i]->cons, (char *)way[i] + at, len);
+	}
+	if (rc == 0 && a.caller_credit) {
+		way[0]->credit = &way[1]->prod;
+		way[1]->credit = &way[0]->prod;
+	}
+	return rc;
 }

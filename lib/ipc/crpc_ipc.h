@@ -114,6 +114,7 @@ struct crpc_ipc_server_conf {
 	uint32_t req_max;     /**< Bytes of a request, to CRPC_IPC_MSG_MAX; 0: CRPC_IPC_SMALL. */
 	uint32_t resp_max;    /**< Bytes of a response, likewise. */
 	mode_t mode;          /**< Who may connect; 0: 0600, the same user. Not with memfd. */
+	gid_t gid;            /**< The segment's group; 0 or (gid_t)-1: the process's. */
 	bool huge;            /**< Huge pages. */
 	bool numa_bind;       /**< Memory of numa_node alone. */
 	uint32_t numa_node;   /**< Ignored on a machine of one node. */
@@ -316,6 +317,9 @@ int crpc_ipc_server_fail(
  */
 uint32_t crpc_ipc_server_reap(struct crpc_ipc_server *s);
 
+/** The path of its segment; with memfd, the name that its socket has too. */
+const char *crpc_ipc_server_path(const struct crpc_ipc_server *s);
+
 /** The counters. */
 void crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_server_stats *stats);
 
@@ -338,11 +342,6 @@ struct crpc_ipc_client_conf {
 	struct crpc_arena_cache *arena;
 	/** A server of this process, which saves a second mapping; NULL: attach by name. */
 	const struct crpc_ipc_server *server;
-	/**
-	 * The server is driven by this very thread: no line travels, so that calls that are alone
-	 * take the way of all others, where successive calls overlap in the core. Only a hint.
-	 */
-	bool colocated;
 };
 
 /** Counters since connect. */

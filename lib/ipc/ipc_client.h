@@ -56,7 +56,6 @@ struct crpc_ipc_client {
 	uint32_t room;           /**< depth, or 0 once status is set: at that many open, no more. */
 	uint32_t req_mask;
 	uint32_t sleep_seen; /**< Value of *sleep last acted on. */
-	uint32_t resp_max;   /**< Bytes of any reply. */
 	/* Second line: poll(), and the call that is alone. */
 	struct ipc_slot *head; /**< Where the next response will be. */
 	uint8_t *resp;
@@ -69,11 +68,12 @@ struct crpc_ipc_client {
 	uint32_t req_max;
 	uint32_t lone_resp_max; /**< Bytes of an answer there: of a line, that its call allows. */
 	uint32_t resp_mask;
-	/* Third line: poll(), too, and bursts. */
+	/* Third line: poll() and call(), too, and bursts. */
 	uint32_t countdown; /**< Polls until the next that looks around. */
 	uint32_t run_at;    /**< Answers taken from the run at the head. */
 	uint32_t req_slot;  /**< Bytes of a request slot. */
 	uint32_t resp_slot;
+	uint64_t timeout_ns;    /**< Of each call. */
 	struct rpc_calls calls; /**< The calls. */
 	struct rpc_sweep sweep;
 	/* The answer that came there, until the next poll. */
@@ -86,14 +86,13 @@ struct crpc_ipc_client {
 	uint32_t aged;         /**< Low half of req_seq when free slots were last taken for old. */
 	uint32_t oneway;       /**< Places of one-way messages. */
 	uint32_t n_held;       /**< Blocks in `held`. */
-	bool colocated;        /**< With its server, in one thread. */
 	uint64_t req_region, resp_region; /**< Bytes at req and resp. */
 	uint32_t depth;
+	uint32_t resp_max; /**< Bytes of any reply. */
 	/** In shared memory, per request slot and for the lone one: resp_max of its call. */
 	_Atomic uint16_t *allow;
 	uint32_t id;
 	uint32_t gen;
-	uint64_t timeout_ns; /**< Of each call. */
 	struct rpc_calls *table;
 	uint64_t probe_ns;
 	uint64_t probed_ns; /**< When the kernel was last asked. */
@@ -110,20 +109,17 @@ struct crpc_ipc_client {
 	struct crpc_ipc_client_stats stats;
 };
 
-/* ---- for call ---- */
+_Static_assert(offsetof(struct crpc_ipc_client, head) == CRPC_CACHE_LINE, "the lines of a call");
+_Static_assert(offsetof(struct crpc_ipc_client, countdown) == 2 * CRPC_CACHE_LINE, "likewise");
+_Static_assert(offsetof(struct crpc_ipc_client, sweep.next_ns) < 4 * CRPC_CACHE_LINE, "likewise");
 
-/** Places in use. */
-static inline uint32_t
-ipc_in_use(const struct crpc_ipc_client *c)
-{
-	return c->calls.open + c->calls.ended;
-}
+/* ---- for call ---- */
 
 /** Whether a request of @p len bytes can be taken now. */
 static inline bool
 ipc_has_room(const struct crpc_ipc_client *c, uint32_t len)
 {
-	return crpc_likely(ipc_in_use(c) < c->room && len <= c->req_max);
+	return crpc_likely(rpc_calls_in_use(&c->calls) < c->room && len <= c->req_max);
 }
 
 /**
@@ -203,7 +199,7 @@ static inline void
 ipc_take(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t size, const void *data,
 	struct crpc_done *done)
 {
-	rpc_calls_complete(&c->calls, &call->rpc, data, size, 0, &c->stats.rpc, done);
+	rpc_calls_fill(&c->calls, &call->rpc, data, size, 0, done);
 	call->rpc.deadline_ns = RPC_FREE;
 	call->state &= IPC_CALL_OLD;
 }
@@ -259,14 +255,14 @@ int __crpc_ipc_poll_run(
 static inline bool
 ipc_goes_alone(const struct crpc_ipc_client *c, uint32_t len)
 {
-	return len < c->lone_end && ipc_in_use(c) == 0;
+	return len < c->lone_end && rpc_calls_in_use(&c->calls) == 0;
 }
 
 /** The call that is open is the only one, and there. */
 static inline bool
 ipc_is_alone(const struct crpc_ipc_client *c)
 {
-	return c->aside == IPC_ASIDE_LONE && ipc_in_use(c) == 1;
+	return c->aside == IPC_ASIDE_LONE && rpc_calls_in_use(&c->calls) == 1;
 }
 
 /** Send the request that stands there, whose call is open. */

@@ -75,9 +75,7 @@ __crpc_ipc_block_back(struct crpc_ipc_client *c, uint32_t slot)
 crpc_noinline void
 __crpc_ipc_free_held(struct crpc_ipc_client *c)
 {
-	uint32_t i;
-
-	for (i = 0; i < c->n_held; i++)
+	for (uint32_t i = 0; i < c->n_held; i++)
 		if (c->held[i].block.ref != 0)
 			crpc_arena_free(c->arena, c->held[i].block.ref);
 	c->n_held = 0;
@@ -87,9 +85,7 @@ __crpc_ipc_free_held(struct crpc_ipc_client *c)
 static struct ipc_held *
 find_held(const struct crpc_ipc_client *c, const struct crpc_done *done)
 {
-	uint32_t i;
-
-	for (i = 0; i < c->n_held; i++)
+	for (uint32_t i = 0; i < c->n_held; i++)
 		if (c->held[i].data == done->data && c->held[i].block.ref != 0)
 			return &c->held[i];
 	return NULL;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "crpc_arena.h"
+#include "crpc_clock.h"
 #include "crpc_log.h"
 #include "ipc_client_slow.h"
 #include "ipc_server.h"
@@ -14,15 +15,6 @@
 #define DEFAULT_PROBE_MS 10
 /* Between two tries to connect. */
 #define RETRY_NS 1000000
-
-uint64_t
-__crpc_ipc_now_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
-}
 
 /*
  * Claim place id. 0, or -EAGAIN if it is taken, or another -errno. The kernel lock comes first: a
@@ -70,10 +62,9 @@ err_lock:
 static int
 claim_any(struct crpc_ipc_client *c, uint32_t max_clients)
 {
-	uint32_t id;
 	int rc = -EAGAIN;
 
-	for (id = 0; id < max_clients && rc == -EAGAIN; id++)
+	for (uint32_t id = 0; id < max_clients && rc == -EAGAIN; id++)
 		rc = claim_place(c, id);
 	return rc;
 }
@@ -91,13 +82,13 @@ claim_wait(struct crpc_ipc_client *c, uint32_t max_clients, uint64_t end_ns)
 			return rc;
 		if (!crpc_shm_owner_alive(c->seg))
 			return -ECONNREFUSED;
-		if (__crpc_ipc_now_ns() >= end_ns)
+		if (crpc_clock_monotonic_ns() >= end_ns)
 			break;
 		nanosleep(&pause, NULL);
 	}
-	crpc_err("%s: all %u places are taken; close a client, or start the server with more",
+	return crpc_fail(-EUSERS,
+		"%s: all %u places are taken; close a client, or start the server with more",
 		crpc_shm_path(c->seg), max_clients);
-	return -EUSERS;
 }
 
 /* Map this client's pages now: its first calls do not fault. A hint, so it may fail. */
@@ -132,7 +123,6 @@ static int
 place_init(struct crpc_ipc_client *c, const struct ipc_header *lay)
 {
 	struct ipc_call *calls = calloc(lay->req_slots + 2, sizeof(*calls));
-	uint32_t slot;
 
 	if (calls == NULL)
 		return -ENOMEM;
@@ -141,9 +131,7 @@ place_init(struct crpc_ipc_client *c, const struct ipc_header *lay)
 	__crpc_calls_init(&c->calls, calls, lay->req_slots + 1, sizeof(*calls), 0);
 	c->calls.drop = drop_call;
 	c->table = &c->calls;
-	c->sweep = (struct rpc_sweep){
-		.table = &c->table, .ntables = 1, .counts = &c->stats.rpc, .next_ns = UINT64_MAX};
-	__crpc_sweep_expect(&c->sweep, 0, c->timeout_ns);
+	__crpc_sweep_init(&c->sweep, &c->table, 1, &c->stats.rpc, c->timeout_ns);
 	if (c->arena != NULL) {
 		c->held = calloc(lay->depth, sizeof(*c->held));
 		c->refs = calloc(lay->req_slots, sizeof(*c->refs));
@@ -159,10 +147,9 @@ place_init(struct crpc_ipc_client *c, const struct ipc_header *lay)
 	c->lone = (struct ipc_slot *)(void *)(c->req + lay->lone_off);
 	c->lone_call = &c->call[lay->req_slots];
 	c->allow = (_Atomic uint16_t *)(void *)(c->req + lay->allow_off);
-	for (slot = 0; slot <= lay->req_slots; slot++)
+	for (uint32_t slot = 0; slot <= lay->req_slots; slot++)
 		__crpc_ipc_allow(c, &c->call[slot], 0);
-	if (!c->colocated)
-		c->lone_want = 1 + (uint32_t)crpc_min(lay->req_max, CRPC_IPC_SMALL);
+	c->lone_want = 1 + (uint32_t)crpc_min(lay->req_max, CRPC_IPC_SMALL);
 	c->lone_end = c->lone_want;
 	c->req_seq = 1;
 	c->resp_seq = 1;
@@ -231,7 +218,7 @@ attach_and_join(struct crpc_ipc_client *c, const struct crpc_ipc_client_conf *co
 	int rc;
 
 	do {
-		now = __crpc_ipc_now_ns();
+		now = crpc_clock_monotonic_ns();
 		left_ms = now < end_ns ? (uint32_t)((end_ns - now) / 1000000) : 0;
 		if (conf->server != NULL)
 			c->seg = crpc_shm_ref(conf->server->seg);
@@ -268,28 +255,25 @@ crpc_ipc_client_connect(const struct crpc_ipc_client_conf *conf)
 	if (c == NULL)
 		return NULL;
 	memset(c, 0, sizeof(*c));
-	c->colocated = conf->colocated;
 	c->timeout_ns = ipc_timeout_ns(conf->call_timeout_us);
 	c->arena = conf->arena;
 	c->probe_ns = (uint64_t)(conf->probe_ms == 0 ? DEFAULT_PROBE_MS : conf->probe_ms) * 1000000;
-	rc = attach_and_join(c, conf, __crpc_ipc_now_ns() + (uint64_t)conf->timeout_ms * 1000000);
+	rc = attach_and_join(
+		c, conf, crpc_clock_monotonic_ns() + (uint64_t)conf->timeout_ms * 1000000);
 	if (rc == 0)
 		return c;
 	client_free(c);
-	errno = -rc;
-	return NULL;
+	return crpc_null(rc);
 }
 
 void
 crpc_ipc_client_close(struct crpc_ipc_client *c)
 {
-	uint32_t slot;
-
 	if (c == NULL)
 		return;
 	__crpc_ipc_free_held(c);
 	leave_place(c);
-	for (slot = 0; slot <= c->req_mask; slot++)
+	for (uint32_t slot = 0; slot <= c->req_mask; slot++)
 		if ((c->call[slot].state & IPC_CALL_BLOCK) != 0)
 			__crpc_ipc_block_back(c, slot);
 	crpc_shm_detach(c->seg);

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <sched.h>
 
+#include "crpc_clock.h"
 #include "ipc_client_slow.h"
 #include "rpc_copy.h"
 
@@ -48,13 +49,13 @@ put_burst(struct crpc_ipc_client *c, const uint8_t *m, uint32_t len, uint32_t re
 	const uint64_t *cookies, uint32_t n, uint64_t deadline_ns)
 {
 	struct ipc_call *const all = c->call, *call = c->next_call, *after;
-	uint32_t seq = (uint32_t)c->req_seq, next = c->next_slot, i;
+	uint32_t seq = (uint32_t)c->req_seq, next = c->next_slot;
 	const uint32_t mask = c->req_mask, stride = c->req_slot;
 	uint8_t *const req = c->req;
 	struct ipc_slot *s = c->next;
 
 	c->calls.open += n;
-	for (i = 0; i < n; i++, seq++, m += len, call = after) {
+	for (uint32_t i = 0; i < n; i++, seq++, m += len, call = after) {
 		next = (next + 1) & mask;
 		after = &all[next];
 		call->rpc.cookie = cookies[i];
@@ -91,7 +92,7 @@ crpc_ipc_client_call_burst(struct crpc_ipc_client *c, uint64_t now_ns, const voi
 	crpc_owner_check(&c->owner, "ipc client");
 	if (crpc_unlikely(len > c->req_max || resp_max > c->resp_max))
 		return 0;
-	room = c->room - crpc_min(c->room, ipc_in_use(c));
+	room = c->room - crpc_min(c->room, rpc_calls_in_use(&c->calls));
 	if (crpc_unlikely(n > room)) {
 		c->stats.rpc.again++;
 		n = (uint16_t)room;
@@ -105,7 +106,7 @@ int
 crpc_ipc_client_call_sync(struct crpc_ipc_client *c, uint64_t now_ns, const void *buf, uint32_t len,
 	void *resp, uint32_t cap, uint64_t timeout_us)
 {
-	uint64_t start_ns = __crpc_ipc_now_ns() - now_ns;
+	uint64_t start_ns = crpc_clock_monotonic_ns() - now_ns;
 	struct crpc_done done;
 	uint32_t spins = 0;
 	int rc;
@@ -117,7 +118,7 @@ crpc_ipc_client_call_sync(struct crpc_ipc_client *c, uint64_t now_ns, const void
 		: crpc_ipc_client_call_timed(c, now_ns, buf, len, c->resp_max, 0, timeout_us);
 	if (rc != 0)
 		return rc;
-	while (crpc_ipc_client_poll(c, __crpc_ipc_now_ns() - start_ns, &done, 1) == 0)
+	while (crpc_ipc_client_poll(c, crpc_clock_monotonic_ns() - start_ns, &done, 1) == 0)
 		if (++spins >= SYNC_SPINS)
 			sched_yield();
 	if (done.status != 0)

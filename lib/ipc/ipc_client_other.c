@@ -41,7 +41,7 @@ __crpc_ipc_prepare(
 		return c->status;
 	if (len > c->req_max || resp_max > c->resp_max)
 		return -EMSGSIZE;
-	if (ipc_in_use(c) >= c->room) {
+	if (rpc_calls_in_use(&c->calls) >= c->room) {
 		c->stats.rpc.again++;
 		return -EAGAIN;
 	}

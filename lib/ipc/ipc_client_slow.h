@@ -7,8 +7,6 @@
 #include "ipc_client.h"
 #include "ipc_layout.h"
 
-CRPC_BEGIN_DECLS
-
 /** Polls between two looks around; every few of them it looks at the server too. */
 #define IPC_LOOK_POLLS 64
 /** Calls after which a word in a slot is old; far fewer than sequence numbers. */
@@ -24,9 +22,6 @@ struct ipc_held {
 
 /** Ring for the client in place @p id: it came, went, or called while asleep. */
 void __crpc_ipc_ring_bell(struct ipc_bell *bell, uint32_t id);
-
-/** CLOCK_MONOTONIC: for waiting, never on the datapath. */
-uint64_t __crpc_ipc_now_ns(void);
 
 /** @p call is made next, and allows replies of up to @p resp_max bytes, at most c->resp_max. */
 void __crpc_ipc_allow(struct crpc_ipc_client *c, struct ipc_call *call, uint32_t resp_max);
@@ -59,7 +54,5 @@ void __crpc_ipc_block_back(struct crpc_ipc_client *c, uint32_t slot);
 
 /** Free the blocks of the last poll that were not taken. */
 void __crpc_ipc_free_held(struct crpc_ipc_client *c);
-
-CRPC_END_DECLS
 
 #endif

@@ -56,10 +56,8 @@ crpc_ipc_client_flush(struct crpc_ipc_client *c, uint64_t now_ns)
 void
 __crpc_ipc_age_slots(struct crpc_ipc_client *c)
 {
-	uint32_t slot;
-
 	c->aged = (uint32_t)c->req_seq;
-	for (slot = 0; slot <= c->req_mask; slot++)
+	for (uint32_t slot = 0; slot <= c->req_mask; slot++)
 		c->call[slot].state |= IPC_CALL_OLD;
 	/* This one is promised already. */
 	c->call[c->next_slot].state = 0;
@@ -116,14 +114,16 @@ static uint32_t
 fail_open(struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 {
 	/* Answers written before the server died come first; it writes no more now. */
-	if (c->status == -ECONNRESET && ipc_in_use(c) != 0 && __crpc_ipc_has_answer(c))
+	if (c->status == -ECONNRESET && rpc_calls_in_use(&c->calls) != 0 &&
+		__crpc_ipc_has_answer(c))
 		return 0;
 	c->aside &= IPC_ASIDE_HELD;
 	return __crpc_calls_drop(&c->calls, -ECONNRESET, &c->stats.rpc, done, (uint16_t)n);
 }
 
-static uint32_t
-look_around(struct crpc_ipc_client *c, uint64_t now, struct crpc_done *done, uint32_t n)
+crpc_noinline uint16_t
+__crpc_ipc_look_around(struct crpc_ipc_client *c, uint64_t now_ns, struct crpc_done *done,
+	uint16_t n, uint16_t got)
 {
 	bool check = ++c->looks == CRPC_IPC_CHECK_POLLS / IPC_LOOK_POLLS;
 
@@ -135,18 +135,11 @@ look_around(struct crpc_ipc_client *c, uint64_t now, struct crpc_done *done, uin
 			__crpc_ipc_age_slots(c);
 		if (check) {
 			c->looks = 0;
-			check_server(c, now);
+			check_server(c, now_ns);
 		}
 		if (c->status == 0)
-			return 0;
+			return got;
 	}
 	c->countdown = 1;
-	return fail_open(c, done, n);
-}
-
-crpc_noinline uint16_t
-__crpc_ipc_look_around(struct crpc_ipc_client *c, uint64_t now_ns, struct crpc_done *done,
-	uint16_t n, uint16_t got)
-{
-	return (uint16_t)(got + look_around(c, now_ns, done + got, (uint32_t)(n - got)));
+	return (uint16_t)(got + fail_open(c, done + got, (uint32_t)(n - got)));
 }

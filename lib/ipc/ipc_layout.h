@@ -26,8 +26,6 @@
 #include "crpc_shm.h"
 #include "ipc_slot.h"
 
-CRPC_BEGIN_DECLS
-
 #define IPC_KIND    CRPC_SHM_KIND('I', 'P', 'C', ' ')
 #define IPC_VERSION 4
 
@@ -155,7 +153,5 @@ int __crpc_ipc_layout(struct ipc_header *h, const char *name);
  *   0 with a private copy in *h, or -EPROTO, said.
  */
 int __crpc_ipc_layout_read(struct ipc_header *h, const struct crpc_shm *seg);
-
-CRPC_END_DECLS
 
 #endif

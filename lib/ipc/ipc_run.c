@@ -38,9 +38,7 @@ static crpc_noinline uint32_t
 reopen_plain(
 	const struct crpc_ipc_server *s, struct ipc_peer *p, const struct crpc_req *req, uint32_t k)
 {
-	uint32_t i;
-
-	for (i = 0; i < k; i++)
+	for (uint32_t i = 0; i < k; i++)
 		p->tokens[(uint32_t)req[i].token & s->req_mask] = req[i].token;
 	p->open = (uint16_t)(p->open + k);
 	return 0;
@@ -69,15 +67,15 @@ looks_like_word(
 static inline bool
 put_run(struct ipc_peer *p, uint32_t mask, const uint8_t *msgs, uint32_t k, uint32_t size)
 {
-	uint32_t place = (uint32_t)p->resp_seq & mask, from = ipc_run_data(k, size), i;
+	uint32_t place = (uint32_t)p->resp_seq & mask, from = ipc_run_data(k, size);
 	uint32_t line = (from + CRPC_CACHE_LINE - 1) / CRPC_CACHE_LINE;
 	struct ipc_slot *head = ipc_slot_at(p->resp, place, CRPC_CACHE_LINE);
 	uint8_t *to = (uint8_t *)head + from;
 
-	for (i = 0; i < k; i++, to += ipc_run_stride(size), msgs += size)
+	for (uint32_t i = 0; i < k; i++, to += ipc_run_stride(size), msgs += size)
 		rpc_copy(to, msgs, size);
 	if (crpc_unlikely(looks_like_word(head, place, line, k, mask))) {
-		for (i = line; i < k; i++)
+		for (uint32_t i = line; i < k; i++)
 			ipc_spoil(ipc_slot_at(p->resp, place + i, CRPC_CACHE_LINE), place + i);
 		return false;
 	}

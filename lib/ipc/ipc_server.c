@@ -165,7 +165,7 @@ uint16_t
 crpc_ipc_server_recv(struct crpc_ipc_server *s, uint64_t now_ns, struct crpc_req *req, uint16_t n)
 {
 	const struct crpc_req *const first = req, *const end = req + crpc_min(n, CRPC_BURST_MAX);
-	uint32_t left, pos = s->scan, got;
+	uint32_t pos = s->scan, got;
 	const struct ipc_peer *ahead;
 	struct ipc_peer *p;
 
@@ -174,7 +174,7 @@ crpc_ipc_server_recv(struct crpc_ipc_server *s, uint64_t now_ns, struct crpc_req
 	/* A6 in __crpc_ipc_answer_bell() is the acquire: here is only whether to go there. */
 	if (crpc_unlikely((crpc_load_relaxed(&s->bell->summary) | s->rung) != 0))
 		__crpc_ipc_answer_bell(s);
-	for (left = s->n_active; left != 0 && req != end; left--) {
+	for (uint32_t left = s->n_active; left != 0 && req != end; left--) {
 		if (pos >= s->n_active)
 			pos = 0;
 		p = s->active[pos++];
@@ -203,14 +203,15 @@ respond_short(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, con
 {
 	struct ipc_slot *r;
 
+	p->tokens[token & s->token_mask] = token | IPC_TOKEN_FREE;
 	if (ipc_is_lone(s, token)) {
 		r = ipc_lone(s, p);
 		rpc_copy_small(r->data, buf, len);
-		ipc_publish_lone(s, p, token, size, r);
+		ipc_publish_lone(s, p, size, r);
 	} else {
 		r = ipc_resp_slot(s, p);
 		rpc_copy_small(r->data, buf, len);
-		ipc_publish(p, token, size, r);
+		ipc_publish(p, ipc_token_slot(token), size, r);
 	}
 }
 
@@ -224,7 +225,8 @@ respond_long(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, cons
 	rpc_copy(r->data, buf, len);
 	if (ipc_is_lone(s, token))
 		ipc_leave_lone(s, p);
-	ipc_publish(p, token, len, r);
+	p->tokens[token & s->token_mask] = token | IPC_TOKEN_FREE;
+	ipc_publish(p, ipc_token_slot(token), len, r);
 }
 
 /* Any end of a request. size is that in the word: len, or a status. */

@@ -208,13 +208,10 @@ ipc_open_request(struct ipc_peer *p, uint32_t slot)
 	return token;
 }
 
-/** Send the response that stands in p's next slot, and so end its open request `token`. */
+/** Send the response that stands in p's next slot, and so end the request in @p slot. */
 static inline void
-ipc_publish(struct ipc_peer *p, uint64_t token, uint32_t size, struct ipc_slot *r)
+ipc_publish(struct ipc_peer *p, uint32_t slot, uint32_t size, struct ipc_slot *r)
 {
-	uint32_t slot = ipc_token_slot(token);
-
-	p->tokens[slot] = token | IPC_TOKEN_FREE;
 	p->open--;
 	CRPC_CRASH_POINT("ipc.reply.1");
 	/* R2 pairs with A2 in poll_answers(): the answer, and our reads of the request. */
@@ -223,12 +220,11 @@ ipc_publish(struct ipc_peer *p, uint64_t token, uint32_t size, struct ipc_slot *
 	p->resp_seq++;
 }
 
-/** The answer to the open request `token` is in the lone slot: send it. */
+/** The answer to the request in the lone slot is there too: send it. */
 static inline void
-ipc_publish_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, uint32_t size,
-		struct ipc_slot *lone)
+ipc_publish_lone(
+	struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t size, struct ipc_slot *lone)
 {
-	p->tokens[token & s->token_mask] = token | IPC_TOKEN_FREE;
 	s->stats.rpc.replies++;
 	CRPC_CRASH_POINT("ipc.reply_lone.1");
 	/* R2 pairs with A2 in ipc_lone_size(): the answer, and our reads of the request. */

@@ -17,22 +17,15 @@
 
 /* ---- create and free ---- */
 
-static uint32_t
-or_default(uint32_t v, uint32_t dflt)
-{
-	return v == 0 ? dflt : v;
-}
-
 static void
 peer_init(struct crpc_ipc_server *s, uint32_t id)
 {
 	struct ipc_peer *p = &s->peers[id];
-	uint32_t i;
 
 	p->id = id;
 	p->active_pos = IPC_NOT_ACTIVE;
 	p->tokens = s->tokens + (uint64_t)id * 2 * s->lay.req_slots;
-	for (i = 0; i < 2 * s->lay.req_slots; i++)
+	for (uint32_t i = 0; i < 2 * s->lay.req_slots; i++)
 		p->tokens[i] = IPC_TOKEN_FREE | (uint64_t)(id + 1) << IPC_TOKEN_ID_SHIFT | i;
 	p->req = crpc_shm_ptr(s->seg, s->lay.req_off + id * s->lay.req_stride, s->lay.req_stride);
 	p->resp = crpc_shm_ptr(
@@ -51,20 +44,20 @@ static int
 segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *conf)
 {
 	struct crpc_shm_conf shm = {
-			.name = conf->name,
-			.dir = conf->dir,
-			.size = s->lay.total_size,
-			.kind = IPC_KIND,
-			.kind_version = IPC_VERSION,
-			.mode = conf->mode,
-			.huge = conf->huge,
-			.memfd = conf->memfd,
-			.allow = conf->allow,
-			.prefault = true,
-			.numa_bind = conf->numa_bind,
-			.numa_node = conf->numa_node,
+		.name = conf->name,
+		.dir = conf->dir,
+		.size = s->lay.total_size,
+		.kind = IPC_KIND,
+		.kind_version = IPC_VERSION,
+		.mode = conf->mode,
+		.gid = conf->gid,
+		.huge = conf->huge,
+		.memfd = conf->memfd,
+		.allow = conf->allow,
+		.prefault = true,
+		.numa_bind = conf->numa_bind,
+		.numa_node = conf->numa_node,
 	};
-
 	struct ipc_server_line *line;
 
 	s->seg = crpc_shm_create(&shm);
@@ -78,43 +71,57 @@ segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *con
 	return 0;
 }
 
+/* The private tables of all clients. */
+static int
+tables_make(struct crpc_ipc_server *s)
+{
+	size_t clients = s->lay.max_clients;
+
+	s->tokens = calloc(clients * 2 * s->lay.req_slots, sizeof(*s->tokens));
+	s->peers = aligned_alloc(CRPC_CACHE_LINE, clients * sizeof(*s->peers));
+	if (s->tokens == NULL || s->peers == NULL)
+		return -ENOMEM;
+	memset(s->peers, 0, clients * sizeof(*s->peers));
+	if (s->arena == NULL)
+		return 0;
+	s->blocks = calloc(clients * s->lay.req_slots, sizeof(*s->blocks));
+	s->given = calloc(clients * s->lay.resp_slots, sizeof(*s->given));
+	return s->blocks != NULL && s->given != NULL ? 0 : -ENOMEM;
+}
+
+static void
+tables_free(struct crpc_ipc_server *s)
+{
+	free(s->given);
+	free(s->blocks);
+	free(s->peers);
+	free(s->tokens);
+	free(s);
+}
+
 struct crpc_ipc_server *
 crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 {
 	struct crpc_ipc_server *s = calloc(1, sizeof(*s));
-	uint32_t i;
 	int rc;
 
 	if (s == NULL)
 		return NULL;
-	s->lay.max_clients = or_default(conf->max_clients, DEFAULT_CLIENTS);
-	s->lay.depth = or_default(conf->depth, DEFAULT_DEPTH);
-	s->lay.req_max = or_default(conf->req_max, CRPC_IPC_SMALL);
-	s->lay.resp_max = or_default(conf->resp_max, CRPC_IPC_SMALL);
-	rc = __crpc_ipc_layout(&s->lay, conf->name == NULL ? "(no name)" : conf->name);
-	if (rc != 0)
-		goto err_server;
-	rc = -ENOMEM;
-	s->tokens = calloc((size_t)s->lay.max_clients * 2 * s->lay.req_slots, sizeof(*s->tokens));
-	if (s->tokens == NULL)
-		goto err_server;
-	s->peers = aligned_alloc(CRPC_CACHE_LINE, s->lay.max_clients * sizeof(*s->peers));
-	if (s->peers == NULL)
-		goto err_tokens;
-	memset(s->peers, 0, s->lay.max_clients * sizeof(*s->peers));
+	s->lay.max_clients = conf->max_clients != 0 ? conf->max_clients : DEFAULT_CLIENTS;
+	s->lay.depth = conf->depth != 0 ? conf->depth : DEFAULT_DEPTH;
+	s->lay.req_max = conf->req_max != 0 ? conf->req_max : CRPC_IPC_SMALL;
+	s->lay.resp_max = conf->resp_max != 0 ? conf->resp_max : CRPC_IPC_SMALL;
 	s->arena = conf->arena;
 	s->client_block_bytes = conf->client_block_bytes;
-	if (s->arena != NULL) {
-		s->blocks = calloc((size_t)s->lay.max_clients * s->lay.req_slots,
-				sizeof(*s->blocks));
-		s->given = calloc((size_t)s->lay.max_clients * s->lay.resp_slots,
-				sizeof(*s->given));
-		if (s->blocks == NULL || s->given == NULL)
-			goto err_peers;
+	rc = __crpc_ipc_layout(&s->lay, conf->name == NULL ? "(no name)" : conf->name);
+	if (rc == 0)
+		rc = tables_make(s);
+	if (rc == 0)
+		rc = segment_create(s, conf);
+	if (rc != 0) {
+		tables_free(s);
+		return crpc_null(rc);
 	}
-	rc = segment_create(s, conf);
-	if (rc != 0)
-		goto err_peers;
 	s->req_lone_max = (uint32_t)crpc_min(s->lay.req_max, CRPC_IPC_SMALL);
 	s->reply_short = (uint32_t)crpc_min(s->lay.resp_max, CRPC_IPC_SMALL);
 	s->token_mask = 2 * s->lay.req_slots - 1;
@@ -126,44 +133,27 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 	s->resp_mask = s->lay.resp_slots - 1;
 	s->sleep_visits = IPC_SLEEP_VISITS;
 	s->awake_min = IPC_AWAKE_MIN;
-	for (i = 0; i < s->lay.max_clients; i++)
+	for (uint32_t i = 0; i < s->lay.max_clients; i++)
 		peer_init(s, i);
-	for (i = 0; i < CRPC_DIM(s->active); i++)
+	for (uint32_t i = 0; i < CRPC_DIM(s->active); i++)
 		s->active[i] = &s->peers[0];
 	CRPC_CRASH_POINT("ipc.create.1");
 	crpc_shm_ready(s->seg);
 	CRPC_CRASH_POINT("ipc.create.2");
 	return s;
-
-err_peers:
-	free(s->given);
-	free(s->blocks);
-	free(s->peers);
-err_tokens:
-	free(s->tokens);
-err_server:
-	free(s);
-	errno = -rc;
-	return NULL;
 }
 
 void
 crpc_ipc_server_free(struct crpc_ipc_server *s)
 {
-	uint32_t i, slot;
-
 	if (s == NULL)
 		return;
 	/* What was given stays: its clients may still poll. */
-	for (i = 0; i < s->lay.max_clients; i++)
-		for (slot = 0; slot < s->lay.req_slots; slot++)
+	for (uint32_t i = 0; i < s->lay.max_clients; i++)
+		for (uint32_t slot = 0; slot < s->lay.req_slots; slot++)
 			__crpc_ipc_block_end(s, &s->peers[i], slot);
 	crpc_shm_free(s->seg);
-	free(s->given);
-	free(s->blocks);
-	free(s->peers);
-	free(s->tokens);
-	free(s);
+	tables_free(s);
 }
 
 /* ---- who comes, and who sleeps ---- */
@@ -285,14 +275,14 @@ look_at(struct crpc_ipc_server *s, struct ipc_peer *p, bool rang)
 static void
 take_bell(struct crpc_ipc_server *s)
 {
-	uint32_t words = (s->lay.max_clients + 63) / 64, w;
+	uint32_t words = (s->lay.max_clients + 63) / 64;
 	/*
 	 * A6 pairs with R6 in __crpc_ipc_ring_bell(): the bits, and what their clients did before.
 	 */
 	uint64_t summary = crpc_exchange_acq_rel(&s->bell->summary, 0), bits;
 
 	CRPC_CRASH_POINT("ipc.bell.1");
-	for (w = 0; w < words; w++) {
+	for (uint32_t w = 0; w < words; w++) {
 		if ((summary >> w & 1) == 0)
 			continue;
 		bits = crpc_exchange_acq_rel(&s->bell->word[w], 0); /* A6 */
@@ -307,11 +297,11 @@ take_bell(struct crpc_ipc_server *s)
 crpc_noinline void
 __crpc_ipc_answer_bell(struct crpc_ipc_server *s)
 {
-	uint32_t n, w, bit;
+	uint32_t w, bit;
 
 	if (crpc_load_relaxed(&s->bell->summary) != 0)
 		take_bell(s);
-	for (n = 0; n < BELL_BURST && s->rung != 0; n++) {
+	for (uint32_t n = 0; n < BELL_BURST && s->rung != 0; n++) {
 		w = (uint32_t)__builtin_ctzll(s->rung);
 		bit = (uint32_t)__builtin_ctzll(s->rung_word[w]);
 		s->rung_word[w] &= s->rung_word[w] - 1;
@@ -349,11 +339,9 @@ kill_tokens(struct crpc_ipc_server *s, struct ipc_peer *p)
 static void
 wipe(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
-	uint32_t i;
-
-	for (i = 0; i < s->lay.req_slots; i++)
+	for (uint32_t i = 0; i < s->lay.req_slots; i++)
 		crpc_store_relaxed(&ipc_slot_at(p->req, i, s->lay.req_slot)->word, 0);
-	for (i = 0; i < s->lay.resp_slots; i++)
+	for (uint32_t i = 0; i < s->lay.resp_slots; i++)
 		crpc_store_relaxed(&ipc_slot_at(p->resp, i, s->lay.resp_slot)->word, 0);
 	crpc_store_relaxed(&ipc_lone(s, p)->word, ipc_word(0, 0, IPC_SLOT_REPLY));
 	crpc_store_relaxed(&p->ctl->verdict, 0);
@@ -361,23 +349,18 @@ wipe(struct crpc_ipc_server *s, struct ipc_peer *p)
 	crpc_store_relaxed(&p->ctl->announced, 0);
 }
 
-/* Its blocks are to come back: by a pass of our own, behind the rest of one that began before. */
-static void
-note_death(struct crpc_ipc_server *s)
-{
-	s->stats.deaths++;
-	s->reclaims = 2;
-}
-
 static void
 note_leave(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
 	uint32_t life = (uint32_t)crpc_load_relaxed(&p->ctl->claim);
 
-	if (life == IPC_CLOSED || life == IPC_LEAVING)
+	if (life == IPC_CLOSED || life == IPC_LEAVING) {
 		s->stats.closes++;
-	else
-		note_death(s);
+	} else {
+		s->stats.deaths++;
+		/* Its blocks come back by a pass of our own, behind the rest of an earlier one. */
+		s->reclaims = 2;
+	}
 	kill_tokens(s, p);
 	__crpc_ipc_given_end(s, p);
 	__crpc_ipc_deactivate(s, p);
@@ -473,7 +456,6 @@ crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out)
 	static const char *const names[] = {"absent", "served", "dropped", "left"};
 	struct crpc_ipc_server_stats st;
 	const struct ipc_peer *p;
-	uint32_t i;
 
 	crpc_ipc_server_stats(s, &st);
 	fprintf(out, "%s: %u of %u clients, depth %u, request %u and response %u bytes\n",
@@ -490,7 +472,7 @@ crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out)
 	fprintf(out, "  awake %u, sleeps %" PRIu64 ", wakes %" PRIu64 ", blocks %" PRIu64
 		     ", refused blocks %" PRIu64 "\n",
 			st.awake, st.sleeps, st.wakes, st.blocks, st.bad_blocks);
-	for (i = 0; i < s->lay.max_clients; i++) {
+	for (uint32_t i = 0; i < s->lay.max_clients; i++) {
 		p = &s->peers[i];
 		if (p->state == IPC_PEER_ABSENT)
 			continue;
@@ -511,15 +493,20 @@ crpc_ipc_server_requests(const struct crpc_ipc_server *s, uint32_t peer)
 	return s->peers[peer].req_seq - 1;
 }
 
+const char *
+crpc_ipc_server_path(const struct crpc_ipc_server *s)
+{
+	return crpc_shm_path(s->seg);
+}
+
 void
 crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_server_stats *stats)
 {
 	const struct ipc_peer *p;
-	uint32_t i;
 
 	*stats = s->stats;
 	stats->awake = s->n_active;
-	for (i = 0; i < s->lay.max_clients; i++) {
+	for (uint32_t i = 0; i < s->lay.max_clients; i++) {
 		p = &s->peers[i];
 		if (p->state == IPC_PEER_ABSENT || p->state == IPC_PEER_LEFT)
 			continue;

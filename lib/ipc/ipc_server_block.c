@@ -67,10 +67,8 @@ __crpc_ipc_block_end(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slo
 static void
 forget_given_to(const struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_peer *other)
 {
-	uint32_t i, k;
-
-	for (i = 0; i < s->lay.resp_slots; i++)
-		for (k = 0; k < s->lay.resp_slots && p->given[i] != 0; k++)
+	for (uint32_t i = 0; i < s->lay.resp_slots; i++)
+		for (uint32_t k = 0; k < s->lay.resp_slots && p->given[i] != 0; k++)
 			if (p->given[i] == other->given[k])
 				p->given[i] = 0;
 }
@@ -78,16 +76,16 @@ forget_given_to(const struct crpc_ipc_server *s, struct ipc_peer *p, const struc
 void
 __crpc_ipc_given_end(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
-	uint32_t me, i;
+	uint32_t me;
 
 	if (s->arena == NULL)
 		return;
-	for (i = 0; i < s->lay.max_clients; i++)
+	for (uint32_t i = 0; i < s->lay.max_clients; i++)
 		if (i != p->id && s->peers[i].member == p->member &&
 				s->peers[i].state != IPC_PEER_ABSENT)
 			forget_given_to(s, p, &s->peers[i]);
 	me = crpc_arena_member(s->arena);
-	for (i = 0; i < s->lay.resp_slots; i++) {
+	for (uint32_t i = 0; i < s->lay.resp_slots; i++) {
 		if (p->given[i] != 0)
 			crpc_arena_drop(s->arena, p->given[i], me, p->member);
 		p->given[i] = 0;

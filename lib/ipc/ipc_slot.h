@@ -32,8 +32,6 @@
 #include "crpc_config.h"
 #include "crpc_crash.h"
 
-CRPC_BEGIN_DECLS
-
 /** A slot: the word, then the message. */
 struct ipc_slot {
 	_Atomic uint64_t word;
@@ -113,7 +111,5 @@ ipc_spoil(struct ipc_slot *s, uint32_t seq)
 {
 	crpc_store_relaxed(&s->word, ipc_word(seq - 1, 0, 0));
 }
-
-CRPC_END_DECLS
 
 #endif

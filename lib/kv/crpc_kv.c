@@ -12,9 +12,12 @@
 
 struct crpc_kv {
 	struct crpc_ipc_client *ipc;
-	struct crpc_kv_blocks blocks; /* of values above KV_VALUE_INLINE, if the service has them */
+	struct crpc_kv_blocks
+		blocks; /* of values above CRPC_KV_VALUE_INLINE, if the service has them */
 	struct kv_info info;
-	uint8_t msg[KV_REQ_MAX];
+	uid_t trust_uid;
+	uint8_t msg[CRPC_KV_REQ_MAX];
+	uint8_t answer[CRPC_KV_RESP_MAX]; /* of a walk */
 };
 
 /* The answer to the first question: sizes that this library can work with. */
@@ -24,20 +27,23 @@ info_take(struct crpc_kv *kv, const uint8_t *answer, uint32_t len)
 	struct kv_resp_hdr hdr;
 	const uint8_t *value;
 
-	if (kv_resp_read(answer, len, &hdr, &value) != 0 || hdr.status != KV_OK ||
-		hdr.value_len != sizeof(kv->info)) {
-		crpc_err("what answers is no key-value service of this version");
-		return -EPROTO;
-	}
+	if (kv_resp_read(answer, len, &hdr, &value) != 0 || hdr.status != CRPC_KV_OK ||
+		hdr.value_len != sizeof(kv->info))
+		return crpc_fail(-EPROTO, "what answers is no key-value service of this version");
 	memcpy(&kv->info, value, sizeof(kv->info));
-	if (kv->info.key_size < KV_KEY_MIN || kv->info.key_size > KV_KEY_MAX ||
-		kv->info.value_size < KV_VALUE_MIN || kv->info.value_size > KV_VALUE_MAX) {
-		crpc_err("the service says that keys have %u bytes, expected %u to %u, and values "
-			 "up to %u, expected %u to %u",
-			kv->info.key_size, KV_KEY_MIN, KV_KEY_MAX, kv->info.value_size,
-			KV_VALUE_MIN, KV_VALUE_MAX);
-		return -EPROTO;
-	}
+	if (kv->info.key_size < CRPC_KV_KEY_MIN || kv->info.key_size > CRPC_KV_KEY_MAX ||
+		kv->info.value_size < CRPC_KV_VALUE_MIN || kv->info.value_size > CRPC_KV_VALUE_MAX)
+		return crpc_fail(-EPROTO,
+			"the service says that keys have %u bytes, expected %u to %u, and values "
+			"up to %u, expected %u to %u",
+			kv->info.key_size, CRPC_KV_KEY_MIN, CRPC_KV_KEY_MAX, kv->info.value_size,
+			CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX);
+	if (kv->info.daemons - 1 >= CRPC_KV_DAEMONS_MAX ||
+		kv->info.ranks - 1 >= CRPC_KV_OWNERS_MAX / kv->info.daemons)
+		return crpc_fail(-EPROTO,
+			"the service says that it has %u ranks of %u daemons, expected 1 to %u "
+			"daemons of each and %u of all",
+			kv->info.ranks, kv->info.daemons, CRPC_KV_DAEMONS_MAX, CRPC_KV_OWNERS_MAX);
 	return 0;
 }
 
@@ -45,8 +51,8 @@ static int
 info_ask(struct crpc_kv *kv)
 {
 	uint8_t answer[sizeof(struct kv_resp_hdr) + sizeof(struct kv_info)];
-	uint32_t len = kv_req_write(kv->msg, KV_INFO, 0, 0);
-	int rc = crpc_kv_owner_check(crpc_ipc_client_owner_uid(kv->ipc));
+	uint32_t len = kv_req_write(kv->msg, CRPC_KV_INFO, 0, 0);
+	int rc = crpc_kv_owner_check(crpc_ipc_client_owner_uid(kv->ipc), kv->trust_uid);
 
 	if (rc == 0)
 		rc = crpc_ipc_client_call_sync(
@@ -62,11 +68,12 @@ connect_all(struct crpc_kv *kv, struct crpc_ipc_client_conf *conf)
 
 	kv->ipc = crpc_ipc_client_connect(conf);
 	rc = kv->ipc == NULL ? -errno : info_ask(kv);
-	if (rc != 0 || kv->info.value_size <= KV_VALUE_INLINE)
+	if (rc != 0 || kv->info.value_size <= CRPC_KV_VALUE_INLINE)
 		return rc;
 	crpc_ipc_client_close(kv->ipc);
 	kv->ipc = NULL;
-	rc = crpc_kv_blocks_attach(&kv->blocks, conf->dir, conf->name, conf->timeout_ms);
+	rc = crpc_kv_blocks_attach(
+		&kv->blocks, conf->dir, conf->name, conf->timeout_ms, kv->trust_uid);
 	if (rc != 0) /* A service that begins again now is not there yet. */
 		return rc == -EAGAIN ? -ECONNREFUSED : rc;
 	conf->arena = kv->blocks.cache;
@@ -88,6 +95,7 @@ crpc_kv_connect(const struct crpc_kv_conf *conf)
 
 	if (kv == NULL)
 		return NULL;
+	kv->trust_uid = conf->trust_uid;
 	crpc_clock_init();
 	if (ipc.call_timeout_us == 0)
 		ipc.call_timeout_us = DEFAULT_TIMEOUT_US;
@@ -95,8 +103,7 @@ crpc_kv_connect(const struct crpc_kv_conf *conf)
 	if (rc == 0)
 		return kv;
 	crpc_kv_close(kv);
-	errno = -rc;
-	return NULL;
+	return crpc_null(rc);
 }
 
 void
@@ -113,6 +120,12 @@ const struct kv_info *
 crpc_kv_info(const struct crpc_kv *kv)
 {
 	return &kv->info;
+}
+
+uint32_t
+crpc_kv_owners(const struct crpc_kv *kv)
+{
+	return kv->info.ranks * kv->info.daemons;
 }
 
 uint32_t
@@ -144,12 +157,13 @@ ask(struct crpc_kv *kv, enum kv_op op, const void *key, const void *value, uint3
 	uint64_t ref = 0;
 
 	how = how != NULL ? how : &plain;
-	if (how->ttl_ms > KV_TTL_MAX_MS)
+	if (how->ttl_ms > CRPC_KV_TTL_MAX_MS)
 		return -EINVAL;
-	flags = (how->if_version ? KV_EXPECT : 0) | (how->ttl_ms != 0 ? KV_TTL : 0);
-	if (value_len > KV_VALUE_INLINE)
+	flags = (how->if_version ? CRPC_KV_EXPECT : 0) | (how->ttl_ms != 0 ? CRPC_KV_TTL : 0);
+	if (value_len > CRPC_KV_VALUE_INLINE)
 		msg = crpc_arena_alloc(kv->blocks.cache,
-			sizeof(struct kv_req_hdr) + kv->info.key_size + KV_EXTRAS_MAX + value_len,
+			sizeof(struct kv_req_hdr) + kv->info.key_size + CRPC_KV_EXTRAS_MAX +
+				value_len,
 			&ref);
 	if (msg == NULL)
 		return crpc_ipc_client_open(kv->ipc) != 0 ? -EAGAIN : -ENOSPC;
@@ -167,16 +181,16 @@ ask(struct crpc_kv *kv, enum kv_op op, const void *key, const void *value, uint3
 int
 crpc_kv_get(struct crpc_kv *kv, const void *key, uint64_t cookie)
 {
-	return ask(kv, KV_GET, key, NULL, 0, NULL, cookie);
+	return ask(kv, CRPC_KV_GET, key, NULL, 0, NULL, cookie);
 }
 
 int
 crpc_kv_put(struct crpc_kv *kv, const void *key, const void *value, uint32_t len,
 	const struct crpc_kv_how *how, uint64_t cookie)
 {
-	if (len < KV_VALUE_MIN || len > kv->info.value_size)
+	if (len < CRPC_KV_VALUE_MIN || len > kv->info.value_size)
 		return -EINVAL;
-	return ask(kv, KV_PUT, key, value, len, how, cookie);
+	return ask(kv, CRPC_KV_PUT, key, value, len, how, cookie);
 }
 
 int
@@ -184,22 +198,22 @@ crpc_kv_delete(struct crpc_kv *kv, const void *key, const struct crpc_kv_how *ho
 {
 	if (how != NULL && how->ttl_ms != 0)
 		return -EINVAL;
-	return ask(kv, KV_DELETE, key, NULL, 0, how, cookie);
+	return ask(kv, CRPC_KV_DELETE, key, NULL, 0, how, cookie);
 }
 
 static int32_t
 status_of(uint8_t status)
 {
 	switch (status) {
-	case KV_OK:
+	case CRPC_KV_OK:
 		return 0;
-	case KV_NOT_FOUND:
+	case CRPC_KV_NOT_FOUND:
 		return -ENOENT;
-	case KV_MISMATCH:
+	case CRPC_KV_MISMATCH:
 		return -ESTALE;
-	case KV_NO_SPACE:
+	case CRPC_KV_NO_SPACE:
 		return -ENOSPC;
-	case KV_BAD_REQUEST:
+	case CRPC_KV_BAD_REQUEST:
 		return -EINVAL;
 	default:
 		return -EPROTO;
@@ -231,13 +245,13 @@ uint16_t
 crpc_kv_poll(struct crpc_kv *kv, struct crpc_kv_done *done, uint16_t n)
 {
 	struct crpc_done ipc[CRPC_BURST_MAX];
-	uint16_t i, k;
+	uint16_t k;
 
 	k = crpc_ipc_client_poll(
 		kv->ipc, crpc_clock_ns(), ipc, (uint16_t)crpc_min(n, CRPC_BURST_MAX));
 	if (kv->blocks.cache != NULL)
 		crpc_kv_blocks_answers(kv->ipc, ipc, k);
-	for (i = 0; i < k; i++)
+	for (uint16_t i = 0; i < k; i++)
 		done_take(kv, &done[i], &ipc[i]);
 	return k;
 }
@@ -251,4 +265,154 @@ crpc_kv_wait(struct crpc_kv *kv, struct crpc_kv_done *done)
 		sched_yield();
 	}
 	return done->status;
+}
+
+/*
+ * Take an answer apart: units of so many bytes, within the room that was asked for. A cursor only
+ * rises, so every walk ends. @return how many units, or -errno.
+ */
+static int
+walk_read(const void *msg, uint32_t len, uint32_t room, uint32_t unit, uint64_t *cursor,
+	const uint8_t **value)
+{
+	struct kv_resp_hdr hdr;
+
+	if (kv_resp_read(msg, len, &hdr, value) != 0)
+		return -EPROTO;
+	if (hdr.status == CRPC_KV_BAD_REQUEST)
+		return -EOPNOTSUPP;
+	if (hdr.status != CRPC_KV_OK || hdr.value_len % unit != 0 || len > room ||
+		(hdr.version != 0 && hdr.version <= *cursor))
+		return -EPROTO;
+	*cursor = hdr.version;
+	return (int)(hdr.value_len / unit);
+}
+
+/* Room for so many units in an answer. */
+static uint32_t
+walk_room(const struct crpc_kv *kv, uint32_t unit, uint64_t n)
+{
+	return (uint32_t)crpc_min(
+		sizeof(struct kv_resp_hdr) + n * unit, crpc_ipc_client_resp_max(kv->ipc));
+}
+
+/* One answer of a scan: its items go to *to, which moves on. */
+static int
+scan_take(struct crpc_kv *kv, struct crpc_kv_scan *at, const struct crpc_done *done, uint32_t room,
+	uint8_t **to)
+{
+	uint32_t unit = (uint32_t)sizeof(struct kv_scan_item) + kv->info.key_size;
+	uint64_t *lane = &at->lane[done->cookie], cursor = *lane - 1;
+	const uint8_t *value = NULL;
+	int n = done->status;
+
+	if (n == 0)
+		n = walk_read(done->data, done->len, room, unit, &cursor, &value);
+	if (n < 0)
+		return n;
+	memcpy(*to, value, (size_t)n * unit);
+	*to += (uint32_t)n * unit;
+	at->ends |= cursor == 0;
+	*lane = cursor % CRPC_KV_SCAN_PLACES == 0 ? 0 : cursor + 1;
+	return 0;
+}
+
+/* A request for each part that is under way; waits for all answers. @return 0 or -errno. */
+static int
+scan_parts(struct crpc_kv *kv, struct crpc_kv_scan *at, uint32_t lanes, uint32_t room, uint8_t **to)
+{
+	struct crpc_done done[CRPC_KV_SCAN_LANES];
+	uint32_t n, len, open = 0;
+	int rc = 0, taken;
+
+	for (uint32_t i = 0; i < CRPC_KV_SCAN_LANES && open < lanes && rc == 0; i++) {
+		if (at->lane[i] == 0 && !at->ends) {
+			at->lane[i] = at->next + 1;
+			at->next += CRPC_KV_SCAN_PLACES;
+			at->ends = at->next > UINT32_MAX; /* whatever is answered */
+		}
+		if (at->lane[i] == 0)
+			continue;
+		len = kv_walk_write(kv->msg, CRPC_KV_SCAN, at->owner, room, at->lane[i] - 1);
+		rc = crpc_ipc_client_call(kv->ipc, crpc_clock_ns(), kv->msg, len,
+			crpc_ipc_client_resp_max(kv->ipc), i);
+		open += rc == 0;
+	}
+	if (rc == -EAGAIN && open != 0) /* Places of calls that timed out are missing. */
+		rc = 0;
+	while (open != 0) {
+		n = crpc_ipc_client_poll(kv->ipc, crpc_clock_ns(), done, CRPC_KV_SCAN_LANES);
+		for (uint32_t i = 0; i < n; i++) {
+			taken = scan_take(kv, at, &done[i], room, to);
+			rc = rc != 0 ? rc : taken;
+		}
+		open -= n;
+		if (n == 0)
+			sched_yield();
+	}
+	return rc;
+}
+
+int
+crpc_kv_scan(struct crpc_kv *kv, struct crpc_kv_scan *at, struct crpc_kv_item *item, uint16_t n)
+{
+	uint32_t unit = (uint32_t)sizeof(struct kv_scan_item) + kv->info.key_size, lanes, room, i;
+	const uint8_t *from = kv->answer;
+	struct crpc_kv_scan now = *at;
+	struct kv_scan_item wire;
+	uint8_t *to = kv->answer;
+	int rc, k = 0;
+
+	if (n == 0 || at->owner >= crpc_kv_owners(kv))
+		return 0;
+	if (crpc_ipc_client_open(kv->ipc) != 0)
+		return -EBUSY;
+	n = (uint16_t)crpc_min(n, sizeof(kv->answer) / unit);
+	lanes = (uint32_t)crpc_min(crpc_min(n, CRPC_KV_SCAN_LANES), crpc_kv_depth(kv));
+	room = walk_room(kv, unit, n / lanes);
+	rc = scan_parts(kv, &now, lanes, room, &to);
+	if (rc != 0)
+		return rc;
+	for (; from < to; from += unit, k++) {
+		memcpy(&wire, from, sizeof(wire));
+		item[k] = (struct crpc_kv_item){
+			.key = from + sizeof(wire),
+			.version = wire.version,
+			.value_len = wire.value_len,
+			.ttl_ms = wire.ttl_ms,
+		};
+	}
+	for (i = 0; i < CRPC_KV_SCAN_LANES && now.lane[i] == 0; i++)
+		;
+	*at = now;
+	if (i == CRPC_KV_SCAN_LANES && now.ends)
+		*at = (struct crpc_kv_scan){.owner = now.owner + 1};
+	return k;
+}
+
+int
+crpc_kv_stats(struct crpc_kv *kv, uint32_t owner, uint64_t stat[CRPC_KV_STATS_N])
+{
+	uint32_t at = 0, len, room;
+	const uint8_t *value;
+	uint64_t cursor = 0;
+	int k;
+
+	if (owner >= crpc_kv_owners(kv))
+		return -EINVAL;
+	memset(stat, 0, CRPC_KV_STATS_N * sizeof(stat[0]));
+	do {
+		room = walk_room(kv, sizeof(stat[0]), CRPC_KV_STATS_N - at);
+		len = kv_walk_write(kv->msg, CRPC_KV_STATS, owner, room, cursor);
+		k = crpc_ipc_client_call_sync(
+			kv->ipc, crpc_clock_ns(), kv->msg, len, kv->answer, sizeof(kv->answer), 0);
+		if (k >= 0)
+			k = walk_read(
+				kv->answer, (uint32_t)k, room, sizeof(stat[0]), &cursor, &value);
+		if (k <= 0)
+			return k < 0 ? k : -EPROTO;
+		memcpy(stat + at, value, (size_t)k * sizeof(stat[0]));
+		at += (uint32_t)k;
+	} while (cursor != 0 && at < CRPC_KV_STATS_N);
+	return 0;
 }

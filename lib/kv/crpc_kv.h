@@ -4,7 +4,7 @@
 
 /**
  * @file
- * A client of benchkv's key-value service: keys and values of any process, without an EAL.
+ * A client of the key-value service: keys and values of any process, without an EAL.
  *
  *     your process                       daemon of this host            daemons of other hosts
  *     crpc_kv_put(kv, ...)   -- ipc -->  its keys: served at once
@@ -12,7 +12,7 @@
  *
  * Order of calls:
  *
- *     kv = crpc_kv_connect(&conf)                         benchkv --serve N --name NAME runs
+ *     kv = crpc_kv_connect(&conf)                         kvd --name NAME runs
  *     crpc_kv_put(kv, key, value, len, NULL, cookie)      asks; many may be open at once
  *     crpc_kv_get(kv, key, cookie)
  *     n = crpc_kv_poll(kv, done, 64)                      what was answered
@@ -32,6 +32,10 @@
  *                    ^                                                       |
  *                    +---------------------- -ESTALE ------------------------+
  *
+ * A scan gives all keys, owner after owner, in no order (crpc_kv_scan()). A key that exists during
+ * the whole scan is given exactly once; one that comes or goes meanwhile is given or not, and one
+ * that is deleted and put again may be given twice.
+ *
  * Threads: an object belongs to one thread; have one for each. Nothing here allocates or makes a
  * system call but connect and close, and those of crpc_ipc_client_poll() and crpc_kv_wait(), which
  * yields the core. Ownership: keys and values are the caller's again when a call returns; the
@@ -40,6 +44,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "crpc_kv_proto.h"
 
@@ -47,10 +52,12 @@ CRPC_BEGIN_DECLS
 
 /** Whom to connect to. Zero it, then set what is wanted. */
 struct crpc_kv_conf {
-	const char *name;         /**< As given to benchkv --name. */
+	const char *name;         /**< Of its segment: kvd --name. */
 	const char *dir;          /**< Where its segment is; NULL: /dev/shm. */
 	uint32_t connect_ms;      /**< Wait so long for it to come up. */
 	uint64_t call_timeout_us; /**< Deadline of each call; 0: 2 s. */
+	/** Connect to services of this user, too, not only of our own and root; 0: no other. */
+	uid_t trust_uid;
 };
 
 /** What a put or a delete depends on, and how long a value lives. */
@@ -83,6 +90,26 @@ struct crpc_kv_done {
 	uint64_t version;  /**< Of what was read or written. */
 };
 
+/** Requests of a scan that are open at a time. */
+#define CRPC_KV_SCAN_LANES 16
+
+/** Where a scan stands: zeroed it is at the begin. */
+struct crpc_kv_scan {
+	uint32_t owner; /**< Whose keys come next; crpc_kv_owners(): the scan is complete. */
+	/* The rest is for crpc_kv_scan(): zero for the first keys of an owner. */
+	bool ends;                         /* There is nothing from `next` on. */
+	uint64_t next;                     /* Place. */
+	uint64_t lane[CRPC_KV_SCAN_LANES]; /* Cursor of each part that was begun, and 1; 0: none. */
+};
+
+/** One key of a scan. */
+struct crpc_kv_item {
+	const void *key;    /**< key_size bytes, until the next call of scan(). */
+	uint64_t version;   /**< As a get would give it. */
+	uint32_t value_len; /**< Bytes of its value, which a get gives. */
+	uint32_t ttl_ms;    /**< Milliseconds until the value is gone; 0: it stays. */
+};
+
 struct crpc_kv;
 
 /**
@@ -92,7 +119,7 @@ struct crpc_kv;
  *   Which.
  * @return
  *   The client, or NULL with errno: EINVAL, and those of crpc_ipc_client_connect(): ENOENT,
- *   ECONNREFUSED, EACCES (also: it is the service of another user than us or root), EUSERS (all
+ *   ECONNREFUSED, EACCES (also: it is the service of a user that is not trusted), EUSERS (all
  *   its places are taken), EPROTO (also: no key-value service), ETIMEDOUT, ENOMEM. The cause is in
  *   crpc_log_last().
  */
@@ -103,6 +130,9 @@ void crpc_kv_close(struct crpc_kv *kv);
 
 /** Sizes of the service: key_size, value_size; ranks and daemons. */
 const struct kv_info *crpc_kv_info(const struct crpc_kv *kv);
+
+/** Daemons of all ranks: each owns a part of the keys. */
+uint32_t crpc_kv_owners(const struct crpc_kv *kv);
 
 /** Calls that may be open at a time. */
 uint32_t crpc_kv_depth(const struct crpc_kv *kv);
@@ -138,9 +168,9 @@ int crpc_kv_get(struct crpc_kv *kv, const void *key, uint64_t cookie);
  * @param cookie
  *   Comes back with the completion.
  * @return
- *   As crpc_kv_get(), or -EINVAL: len, or ttl_ms above KV_TTL_MAX_MS. Of a value above
- *   KV_VALUE_INLINE also -EAGAIN while all blocks are in use, and -ENOSPC if no call is open that
- *   could give one back.
+ *   As crpc_kv_get(), or -EINVAL: len, or ttl_ms above CRPC_KV_TTL_MAX_MS. Of a value above
+ *   CRPC_KV_VALUE_INLINE also -EAGAIN while all blocks are in use, and -ENOSPC if no call is open
+ *   that could give one back.
  */
 int crpc_kv_put(struct crpc_kv *kv, const void *key, const void *value, uint32_t len,
 	const struct crpc_kv_how *how, uint64_t cookie);
@@ -184,6 +214,42 @@ uint16_t crpc_kv_poll(struct crpc_kv *kv, struct crpc_kv_done *done, uint16_t n)
  *   Its status, or -EINVAL: no call is open.
  */
 int crpc_kv_wait(struct crpc_kv *kv, struct crpc_kv_done *done);
+
+/**
+ * Take the next keys of a scan: some requests of bounded work. Waits for their answers as wait()
+ * does.
+ *
+ * @param kv
+ *   The client, without open calls.
+ * @param at
+ *   Where the scan stands; moved on if the return value is not negative.
+ * @param item
+ *   Filled from the front.
+ * @param n
+ *   Room in it; 64 and more keep several requests open.
+ * @return
+ *   How many were given; 0 is normal, the scan is complete when at->owner is crpc_kv_owners().
+ *   -EBUSY: calls are open. -EOPNOTSUPP: the service gives no scans: another version, or keys of
+ *   several sizes. -EPROTO: what was answered is none. Or a status of struct crpc_kv_done:
+ *   -EHOSTUNREACH, -EHOSTDOWN, -ETIMEDOUT, -ECONNRESET; a scan of all others continues with the
+ *   next owner and zeros. On an error *at is as it was.
+ */
+int crpc_kv_scan(
+	struct crpc_kv *kv, struct crpc_kv_scan *at, struct crpc_kv_item *item, uint16_t n);
+
+/**
+ * Read the counters of one owner.
+ *
+ * @param kv
+ *   The client, without open calls.
+ * @param owner
+ *   Which, below crpc_kv_owners().
+ * @param stat
+ *   Filled, as enum kv_stat says; counters that the service does not have are 0.
+ * @return
+ *   0, -EINVAL: there is no such owner, or as crpc_kv_scan().
+ */
+int crpc_kv_stats(struct crpc_kv *kv, uint32_t owner, uint64_t stat[CRPC_KV_STATS_N]);
 
 CRPC_END_DECLS
 

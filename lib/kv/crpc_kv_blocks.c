@@ -18,10 +18,10 @@ name_of(char name[NAME_LEN], const char *of)
 {
 	if (snprintf(name, NAME_LEN, "%s.values", of) < NAME_LEN)
 		return 0;
-	crpc_err("the name '%s' is too long for a segment of values beside it: give one of at most "
-		 "%d characters",
+	return crpc_fail(-EINVAL,
+		"the name '%s' is too long for a segment of values beside it: give one of at most "
+		"%d characters",
 		of, NAME_LEN - 8);
-	return -EINVAL;
 }
 
 static int
@@ -36,7 +36,7 @@ arena_join(struct crpc_kv_blocks *b, struct crpc_shm *seg)
 
 int
 crpc_kv_blocks_create(struct crpc_kv_blocks *b, const char *name, uint64_t bytes, uint64_t block,
-	uint32_t members)
+	uint32_t members, mode_t mode, gid_t gid)
 {
 	struct crpc_arena_conf conf = {.max_members = members, .max_block = block};
 	uint64_t len = crpc_arena_size(&conf, bytes);
@@ -46,16 +46,16 @@ crpc_kv_blocks_create(struct crpc_kv_blocks *b, const char *name, uint64_t bytes
 		.size = BLOCKS_OFF + len,
 		.kind = BLOCKS_KIND,
 		.kind_version = BLOCKS_VERSION,
+		.mode = mode,
+		.gid = gid,
 	};
 	int rc = name_of(values, name);
 
 	*b = (struct crpc_kv_blocks){0};
 	if (rc != 0)
 		return rc;
-	if (len == 0) {
-		crpc_err("no arena has %llu bytes", (unsigned long long)bytes);
-		return -ENOSPC;
-	}
+	if (len == 0)
+		return crpc_fail(-ENOSPC, "no arena has %llu bytes", (unsigned long long)bytes);
 	b->owned = crpc_shm_create(&shm);
 	if (b->owned == NULL)
 		return -errno;
@@ -78,21 +78,21 @@ crpc_kv_blocks_join(struct crpc_kv_blocks *b, const struct crpc_kv_blocks *of)
 }
 
 int
-crpc_kv_owner_check(uid_t owner)
+crpc_kv_owner_check(uid_t owner, uid_t trust_uid)
 {
 	uid_t us = geteuid();
 
-	if (owner == us || owner == 0 || us == 0)
+	if (owner == us || owner == 0 || us == 0 || owner == trust_uid)
 		return 0;
-	crpc_err("the service's memory belongs to user %u; expected that of user %u, or root: "
-		 "somebody else took the name, give another one",
-		(unsigned int)owner, (unsigned int)us);
-	return -EACCES;
+	return crpc_fail(-EACCES,
+		"the service's memory belongs to user %u; expected that of user %u, of root, or of "
+		"conf.trust_uid, found %u: trust that user, or give the name of another service",
+		(unsigned int)owner, (unsigned int)us, (unsigned int)trust_uid);
 }
 
 int
-crpc_kv_blocks_attach(
-	struct crpc_kv_blocks *b, const char *dir, const char *name, uint32_t timeout_ms)
+crpc_kv_blocks_attach(struct crpc_kv_blocks *b, const char *dir, const char *name,
+	uint32_t timeout_ms, uid_t trust_uid)
 {
 	char values[NAME_LEN];
 	int rc = name_of(values, name);
@@ -101,7 +101,8 @@ crpc_kv_blocks_attach(
 	if (rc != 0)
 		return rc;
 	b->attached = crpc_shm_attach(dir, values, BLOCKS_KIND, BLOCKS_VERSION, timeout_ms);
-	rc = b->attached == NULL ? -errno : crpc_kv_owner_check(crpc_shm_owner_uid(b->attached));
+	rc = b->attached == NULL ? -errno
+				 : crpc_kv_owner_check(crpc_shm_owner_uid(b->attached), trust_uid);
 	if (rc == 0)
 		rc = arena_join(b, b->attached);
 	if (rc != 0)
@@ -124,9 +125,8 @@ void
 crpc_kv_blocks_answers(const struct crpc_ipc_client *c, struct crpc_done *done, uint32_t n)
 {
 	struct crpc_ipc_block block;
-	uint32_t i;
 
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (done[i].status != 0 || crpc_ipc_client_block(c, &done[i], &block) != 0)
 			continue;
 		if (!crpc_kv_block_read(&block, &done[i].data, &done[i].len))

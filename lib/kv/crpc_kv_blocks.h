@@ -12,10 +12,10 @@
  *     b.cache in the ipc server's conf                   b.cache in the ipc client's conf
  *                             crpc_kv_blocks_close(&b)
  *
- * A message that has more than KV_REQ_MAX (KV_RESP_MAX) bytes is the content of a block, and 8
- * bytes beside the block's ref say how many bytes it has: crpc_kv_block_read() looks at them once,
- * and holds them against the block's size. Whoever may attach the segment can write all of it: what
- * a block says is checked as what stands in an ipc message is.
+ * A message that has more than CRPC_KV_REQ_MAX (CRPC_KV_RESP_MAX) bytes is the content of a block,
+ * and 8 bytes beside the block's ref say how many bytes it has: crpc_kv_block_read() looks at them
+ * once, and holds them against the block's size. Whoever may attach the segment can write all of
+ * it: what a block says is checked as what stands in an ipc message is.
  *
  * Threads: create and close, attach and close by anybody; `cache` belongs to one thread.
  */
@@ -49,11 +49,13 @@ struct crpc_kv_blocks {
  *   Bytes of the largest message.
  * @param members
  *   Threads that join, with this one.
+ * @param mode, gid
+ *   As struct crpc_shm_conf has them.
  * @return
  *   0, or -errno of crpc_shm_create() and crpc_arena_format(); the cause is in crpc_log_last().
  */
 int crpc_kv_blocks_create(struct crpc_kv_blocks *b, const char *name, uint64_t bytes,
-	uint64_t block, uint32_t members);
+	uint64_t block, uint32_t members, mode_t mode, gid_t gid);
 
 /** Join the arena of a daemon of this process. @return 0 or -errno of crpc_arena_join(). */
 int crpc_kv_blocks_join(struct crpc_kv_blocks *b, const struct crpc_kv_blocks *of);
@@ -67,21 +69,27 @@ int crpc_kv_blocks_join(struct crpc_kv_blocks *b, const struct crpc_kv_blocks *o
  *   Of the daemon's ipc.
  * @param timeout_ms
  *   Wait so long for it to come up.
+ * @param trust_uid
+ *   As crpc_kv_owner_check().
  * @return
  *   0, or -errno of crpc_shm_attach(), crpc_kv_owner_check(), crpc_arena_attach() and
  *   crpc_arena_join().
  */
-int crpc_kv_blocks_attach(
-	struct crpc_kv_blocks *b, const char *dir, const char *name, uint32_t timeout_ms);
+int crpc_kv_blocks_attach(struct crpc_kv_blocks *b, const char *dir, const char *name,
+	uint32_t timeout_ms, uid_t trust_uid);
 
 /**
- * Whether a service that this user owns is one to talk to: it serves its own user alone, so a
- * service of anybody else but root took its name to get what clients say. Root may use all.
+ * Whether a service that this user owns is one to talk to: any user can take a name that is free,
+ * to get what clients send. Root may use all.
  *
+ * @param owner
+ *   The user.
+ * @param trust_uid
+ *   One whose services are used, beside those of our own user and root; 0: none.
  * @return
  *   0 or -EACCES.
  */
-int crpc_kv_owner_check(uid_t owner);
+int crpc_kv_owner_check(uid_t owner, uid_t trust_uid);
 
 /** Leave; what was allocated is freed. The ipc that uses it is closed before. Zeroed is fine. */
 void crpc_kv_blocks_close(struct crpc_kv_blocks *b);

@@ -15,13 +15,14 @@ extra(struct kv_req *req)
 int
 crpc_kv_req_read_rare(const void *msg, uint32_t len, struct kv_req_hdr hdr, struct kv_req *req)
 {
-	uint32_t expect = hdr.flags & KV_EXPECT ? 8 : 0, ttl = hdr.flags & KV_TTL ? 8 : 0;
+	uint32_t expect = hdr.flags & CRPC_KV_EXPECT ? 8 : 0, ttl = hdr.flags & CRPC_KV_TTL ? 8 : 0;
 
-	if (hdr.key_len > KV_KEY_MAX || hdr.value_len > KV_VALUE_MAX || (hdr.flags & ~KV_FLAGS) ||
+	if (hdr.key_len > CRPC_KV_KEY_MAX || hdr.value_len > CRPC_KV_VALUE_MAX ||
+		(hdr.flags & ~CRPC_KV_FLAGS) ||
 		len != sizeof(hdr) + hdr.key_len + expect + ttl + hdr.value_len)
 		return -EBADMSG;
-	if ((expect != 0 && hdr.op != KV_PUT && hdr.op != KV_DELETE) ||
-		(ttl != 0 && hdr.op != KV_PUT))
+	if ((expect != 0 && hdr.op != CRPC_KV_PUT && hdr.op != CRPC_KV_DELETE) ||
+		(ttl != 0 && hdr.op != CRPC_KV_PUT))
 		return -EBADMSG;
 	*req = (struct kv_req){.op = hdr.op,
 		.flags = hdr.flags,
@@ -33,7 +34,51 @@ crpc_kv_req_read_rare(const void *msg, uint32_t len, struct kv_req_hdr hdr, stru
 		req->extras.expect = extra(req);
 	if (ttl != 0)
 		req->extras.ttl_ms = extra(req);
-	if (ttl != 0 && (req->extras.ttl_ms == 0 || req->extras.ttl_ms > KV_TTL_MAX_MS))
+	if (ttl != 0 && (req->extras.ttl_ms == 0 || req->extras.ttl_ms > CRPC_KV_TTL_MAX_MS))
 		return -EBADMSG;
 	return 0;
+}
+
+uint8_t
+crpc_kv_walk_read(const void *msg, uint32_t len, struct kv_walk *walk)
+{
+	struct kv_req req;
+
+	if (kv_req_read(msg, len, &req) != 0 ||
+		(req.op != CRPC_KV_SCAN && req.op != CRPC_KV_STATS) || req.flags != 0 ||
+		req.key_len != 0 || req.value_len != sizeof(*walk))
+		return 0;
+	memcpy(walk, req.value, sizeof(*walk));
+	walk->room = (uint32_t)crpc_min(walk->room, CRPC_KV_RESP_MAX);
+	return walk->room < sizeof(struct kv_resp_hdr) ? 0 : req.op;
+}
+
+const char *
+crpc_kv_stat_name(enum kv_stat stat)
+{
+	static const char *const names[CRPC_KV_STATS_N] = {
+		[CRPC_KV_STAT_KEYS] = "keys",
+		[CRPC_KV_STAT_CAPACITY] = "capacity",
+		[CRPC_KV_STAT_LOCAL] = "local",
+		[CRPC_KV_STAT_FORWARDED] = "forwarded",
+		[CRPC_KV_STAT_REMOTE] = "remote",
+		[CRPC_KV_STAT_OF_DAEMONS] = "of_daemons",
+		[CRPC_KV_STAT_OF_RANKS] = "of_ranks",
+		[CRPC_KV_STAT_FAILED] = "failed",
+		[CRPC_KV_STAT_BAD] = "bad",
+		[CRPC_KV_STAT_GETS] = "gets",
+		[CRPC_KV_STAT_PUTS] = "puts",
+		[CRPC_KV_STAT_DELETES] = "deletes",
+		[CRPC_KV_STAT_MISSES] = "misses",
+		[CRPC_KV_STAT_REFUSED] = "refused",
+		[CRPC_KV_STAT_MISMATCHES] = "mismatches",
+		[CRPC_KV_STAT_EXPIRED] = "expired",
+		[CRPC_KV_STAT_CLIENTS] = "clients",
+		[CRPC_KV_STAT_OPEN] = "open",
+		[CRPC_KV_STAT_WAITING] = "waiting",
+		[CRPC_KV_STAT_VERSION] = "version",
+		[CRPC_KV_STAT_BLOCK_BYTES] = "block_bytes",
+	};
+
+	return names[stat];
 }

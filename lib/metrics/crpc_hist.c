@@ -19,8 +19,6 @@ crpc_hist_reset(struct crpc_hist *h)
 void
 crpc_hist_merge(struct crpc_hist *dst, const struct crpc_hist *src)
 {
-	uint32_t i;
-
 	if (src->count == 0)
 		return;
 	if (dst->count == 0 || src->min < dst->min)
@@ -28,7 +26,7 @@ crpc_hist_merge(struct crpc_hist *dst, const struct crpc_hist *src)
 	dst->max = crpc_max(dst->max, src->max);
 	dst->count += src->count;
 	dst->sum += src->sum;
-	for (i = 0; i < CRPC_HIST_BUCKETS; i++)
+	for (uint32_t i = 0; i < CRPC_HIST_BUCKETS; i++)
 		dst->bucket[i] += src->bucket[i];
 }
 
@@ -80,9 +78,8 @@ static double
 std_deviation(const struct crpc_hist *h)
 {
 	double mean = crpc_hist_mean(h), sum = 0, d;
-	uint32_t i;
 
-	for (i = 0; i < CRPC_HIST_BUCKETS; i++) {
+	for (uint32_t i = 0; i < CRPC_HIST_BUCKETS; i++) {
 		d = (double)crpc_hist_bucket_max(i) - mean;
 		sum += d * d * (double)h->bucket[i];
 	}

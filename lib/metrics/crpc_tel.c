@@ -18,6 +18,7 @@ void
 crpc_tel_open(struct crpc_tel *tel, struct crpc_tel_box *box)
 {
 	pthread_mutex_lock(&tel->lock);
+	box->tel = tel;
 	box->id = tel->next_id++;
 	box->next = tel->boxes;
 	tel->boxes = box;
@@ -25,8 +26,9 @@ crpc_tel_open(struct crpc_tel *tel, struct crpc_tel_box *box)
 }
 
 void
-crpc_tel_close(struct crpc_tel *tel, struct crpc_tel_box *box)
+crpc_tel_close(struct crpc_tel_box *box)
 {
+	struct crpc_tel *tel = box->tel;
 	struct crpc_tel_box **at = &tel->boxes;
 
 	/* A handler that waits for us holds the lock, and gives up soon. */
@@ -35,6 +37,24 @@ crpc_tel_close(struct crpc_tel *tel, struct crpc_tel_box *box)
 		at = &(*at)->next;
 	*at = box->next;
 	pthread_mutex_unlock(&tel->lock);
+}
+
+struct crpc_tel_box *
+crpc_tel_create(struct crpc_tel *tel, size_t size)
+{
+	struct crpc_tel_box *box = calloc(1, size);
+
+	if (box != NULL)
+		crpc_tel_open(tel, box);
+	return box;
+}
+
+void
+crpc_tel_free(struct crpc_tel_box *box)
+{
+	if (box != NULL)
+		crpc_tel_close(box);
+	free(box);
 }
 
 bool
@@ -58,7 +78,7 @@ static bool
 wait_answer(struct crpc_tel_box *box, uint32_t want)
 {
 	const struct timespec pause = {.tv_nsec = 1000000};
-	uint32_t expected = TEL_ASKED, waited;
+	uint32_t expected = TEL_ASKED;
 
 	box->want = want;
 	/* R1: release, pairs with the owner's A0. */
@@ -68,7 +88,7 @@ wait_answer(struct crpc_tel_box *box, uint32_t want)
 	 */
 	if (box->attention != NULL)
 		crpc_store_release(box->attention, 1);
-	for (waited = 0; waited < WAIT_MS; waited++) {
+	for (uint32_t waited = 0; waited < WAIT_MS; waited++) {
 		/* A1: acquire, pairs with the owner's R0. */
 		if (crpc_load_acquire(&box->state) == TEL_IDLE)
 			return true;

@@ -46,6 +46,7 @@ struct crpc_tel_box {
 	 * down with an acquire before it looks at the box: a question sets it to 1.
 	 */
 	_Atomic uint32_t *attention;
+	struct crpc_tel *tel;
 	struct crpc_tel_box *next;
 };
 
@@ -65,7 +66,13 @@ struct crpc_tel {
 void crpc_tel_open(struct crpc_tel *tel, struct crpc_tel_box *box);
 
 /** Take an object out. Afterwards no handler touches its box, which may be freed. */
-void crpc_tel_close(struct crpc_tel *tel, struct crpc_tel_box *box);
+void crpc_tel_close(struct crpc_tel_box *box);
+
+/** crpc_tel_open() of a mailbox of @p size bytes, which is made. NULL: no memory. */
+struct crpc_tel_box *crpc_tel_create(struct crpc_tel *tel, size_t size);
+
+/** crpc_tel_close(), and free a mailbox that crpc_tel_create() made. NULL is allowed. */
+void crpc_tel_free(struct crpc_tel_box *box);
 
 /** Is something asked? A hint for the poll, without ordering, that crpc_tel_begin() confirms. */
 static inline bool

@@ -20,11 +20,9 @@
 static inline void
 crpc_tel_put_list(struct crpc_tel *tel, struct rte_tel_data *d)
 {
-	const struct crpc_tel_box *box;
-
 	rte_tel_data_start_array(d, RTE_TEL_INT_VAL);
 	pthread_mutex_lock(&tel->lock);
-	for (box = tel->boxes; box != NULL; box = box->next)
+	for (const struct crpc_tel_box *box = tel->boxes; box != NULL; box = box->next)
 		rte_tel_data_add_array_int(d, (int)box->id);
 	pthread_mutex_unlock(&tel->lock);
 }
@@ -56,9 +54,7 @@ static inline void
 crpc_tel_put_counters(struct rte_tel_data *d, const struct crpc_tel_counter *counters, size_t n,
 	const void *stats)
 {
-	size_t i;
-
-	for (i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		crpc_tel_add_dict_uint(d, counters[i].name, crpc_tel_value(stats, &counters[i]));
 }
 
@@ -73,9 +69,8 @@ crpc_tel_put_hist(struct rte_tel_data *d, const char *name, const struct crpc_hi
 		double q;
 	} at[] = {{"p50", 0.5}, {"p90", 0.9}, {"p99", 0.99}, {"p999", 0.999}};
 	char key[RTE_TEL_MAX_STRING_LEN];
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(at); i++) {
+	for (size_t i = 0; i < CRPC_DIM(at); i++) {
 		snprintf(key, sizeof(key), "%s_%s_ns", name, at[i].name);
 		crpc_tel_add_dict_uint(d, key, crpc_hist_quantile(h, at[i].q));
 	}

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "crpc_log.h"
+#include "crpc_conf.h"
 #include "crpc_shm.h"
 #include "mrcache_watch.h"
 
@@ -70,27 +70,21 @@ crpc_mrcache_create(const struct crpc_mrcache_conf *conf)
 {
 	struct crpc_mrcache *c;
 
-	if (conf->dev == NULL || conf->max_regions > CRPC_MRCACHE_REGIONS_MAX) {
-		crpc_err("cache of registrations: %s; at most %u regions",
-			conf->dev == NULL ? "no device" : "too many regions",
-			CRPC_MRCACHE_REGIONS_MAX);
-		errno = EINVAL;
-		return NULL;
-	}
+	if (conf->dev == NULL)
+		return crpc_null(crpc_fail(-EINVAL, "cache of registrations: no device"));
+	if (crpc_conf_range("max_regions", conf->max_regions, 0, CRPC_MRCACHE_REGIONS_MAX))
+		return crpc_null(-EINVAL);
 	c = calloc(1, sizeof(*c));
 	if (c == NULL)
 		return NULL;
 	c->conf = *conf;
-	if (c->conf.max_regions == 0)
-		c->conf.max_regions = 128;
-	if (c->conf.max_bytes == 0)
-		c->conf.max_bytes = UINT64_MAX;
+	CRPC_CONF_DEFAULT(c->conf.max_regions, 128);
+	CRPC_CONF_DEFAULT(c->conf.max_bytes, UINT64_MAX);
 	c->region = calloc(c->conf.max_regions + 1, sizeof(*c->region));
 	c->list = calloc(c->conf.max_regions, sizeof(struct region *));
 	if (c->region == NULL || c->list == NULL) {
 		crpc_mrcache_free(c);
-		errno = ENOMEM;
-		return NULL;
+		return crpc_null(-ENOMEM);
 	}
 	if (conf->watch)
 		watch_join(c);
@@ -141,11 +135,9 @@ region_dereg(struct crpc_mrcache *c, struct region *r)
 void
 crpc_mrcache_free(struct crpc_mrcache *c)
 {
-	uint32_t i;
-
 	if (c == NULL)
 		return;
-	for (i = 0; c->region != NULL && i <= c->conf.max_regions; i++) {
+	for (uint32_t i = 0; c->region != NULL && i <= c->conf.max_regions; i++) {
 		if (c->region[i].mr.addr != NULL)
 			region_dereg(c, &c->region[i]);
 	}
@@ -173,9 +165,9 @@ region_retire(struct crpc_mrcache *c, uint32_t at)
 static bool
 evict(struct crpc_mrcache *c)
 {
-	uint32_t i, oldest = UINT32_MAX;
+	uint32_t oldest = UINT32_MAX;
 
-	for (i = 0; i < c->n; i++) {
+	for (uint32_t i = 0; i < c->n; i++) {
 		if (c->list[i]->users == 0 && !c->list[i]->kept &&
 			(oldest == UINT32_MAX || c->list[i]->used < c->list[oldest]->used))
 			oldest = i;
@@ -235,9 +227,9 @@ static bool
 has_room(const struct crpc_mrcache *c, uint64_t start, uint64_t end)
 {
 	uint64_t bytes = c->stats.bytes;
-	uint32_t at, regions = c->stats.regions;
+	uint32_t regions = c->stats.regions;
 
-	for (at = place_of(c, start); at < c->n && start_of(c->list[at]) < end; at++) {
+	for (uint32_t at = place_of(c, start); at < c->n && start_of(c->list[at]) < end; at++) {
 		if (c->list[at]->users != 0)
 			continue;
 		bytes -= c->list[at]->mr.len;
@@ -498,11 +490,10 @@ int
 crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len)
 {
 	uint64_t start = (uintptr_t)addr, end = start + len;
-	uint32_t i;
 	int rc = 0;
 
 	c->stats.invalidated += forget(c, start, end);
-	for (i = 0; i <= c->conf.max_regions; i++) {
+	for (uint32_t i = 0; i <= c->conf.max_regions; i++) {
 		if (c->region[i].mr.addr != NULL && start_of(&c->region[i]) < end &&
 			end_of(&c->region[i]) > start)
 			rc = -EBUSY;
@@ -527,9 +518,9 @@ int
 crpc_mrcache_check(const struct crpc_mrcache *c)
 {
 	uint64_t bytes = 0;
-	uint32_t i, n = 0, users = 0, listed = 0;
+	uint32_t n = 0, users = 0, listed = 0;
 
-	for (i = 0; i <= c->conf.max_regions; i++) {
+	for (uint32_t i = 0; i <= c->conf.max_regions; i++) {
 		if (c->region[i].mr.addr == NULL)
 			continue;
 		n++;
@@ -545,7 +536,7 @@ crpc_mrcache_check(const struct crpc_mrcache *c)
 		return wrong("regions listed", listed, c->n);
 	if (bytes > c->conf.max_bytes)
 		return wrong("bytes", bytes, c->conf.max_bytes);
-	for (i = 1; i < c->n; i++) {
+	for (uint32_t i = 1; i < c->n; i++) {
 		if (end_of(c->list[i - 1]) > start_of(c->list[i]))
 			return wrong("a region overlaps the next, ends at", end_of(c->list[i - 1]),
 				start_of(c->list[i]));

@@ -89,7 +89,6 @@ event_take(const struct uffd_msg *msg)
 {
 	uint64_t start, end;
 	struct mrwatch *w;
-	uint32_t i;
 
 	if (msg->event == UFFD_EVENT_UNMAP || msg->event == UFFD_EVENT_REMOVE) {
 		start = msg->arg.remove.start;
@@ -102,7 +101,7 @@ event_take(const struct uffd_msg *msg)
 			fault_wake(msg->arg.pagefault.address);
 		return;
 	}
-	for (i = 0; i < CACHES_MAX; i++) {
+	for (uint32_t i = 0; i < CACHES_MAX; i++) {
 		/* acquire: pairs with the release of join: the ring is empty, not garbage */
 		w = crpc_load_acquire(&watch.cache[i]);
 		if (w != NULL)
@@ -116,7 +115,7 @@ watcher(void *arg)
 	struct pollfd fds[2] = {
 		{.fd = watch.fd, .events = POLLIN}, {.fd = watch.stop, .events = POLLIN}};
 	struct uffd_msg msg[READ_MAX];
-	ssize_t n, i;
+	ssize_t n;
 
 	while (fds[1].revents == 0) {
 		if (poll(fds, 2, -1) < 0 && errno != EINTR)
@@ -129,7 +128,7 @@ watcher(void *arg)
 		 */
 		crpc_exchange_seq_cst(&watch.busy, 1);
 		n = read(watch.fd, msg, sizeof(msg));
-		for (i = 0; i < n / (ssize_t)sizeof(msg[0]); i++)
+		for (ssize_t i = 0; i < n / (ssize_t)sizeof(msg[0]); i++)
 			event_take(&msg[i]);
 		/* W2: release, pairs with O0 */
 		crpc_store_release(&watch.busy, 0);
@@ -331,9 +330,8 @@ static uint64_t
 covered_to(uint64_t at, uint64_t *next)
 {
 	uint64_t to = at;
-	uint32_t i;
 
-	for (i = 0; i < watch.nranges; i++) {
+	for (uint32_t i = 0; i < watch.nranges; i++) {
 		if (watch.range[i].start <= at)
 			to = crpc_max(to, watch.range[i].end);
 		else
@@ -346,14 +344,14 @@ void
 __crpc_mrwatch_remove(uint64_t start, uint64_t end)
 {
 	struct uffdio_range gap;
-	uint64_t at, to, next;
+	uint64_t to, next;
 	uint32_t i = 0;
 
 	pthread_mutex_lock(&watch.lock);
 	while (watch.range[i].start != start || watch.range[i].end != end)
 		i++;
 	watch.range[i] = watch.range[--watch.nranges];
-	for (at = start; at < end; at = to) {
+	for (uint64_t at = start; at < end; at = to) {
 		next = end;
 		to = covered_to(at, &next);
 		if (to != at)

@@ -21,31 +21,53 @@
 #define DEFAULT_DRAIN_NS UINT64_C(4000000000)
 #define FOUND_LEN        256
 
-/* In order of registration. Written by constructors, before main, and only read afterwards. */
+/* In order of registration, those that are asked last at the end. Written by constructors, before
+ * main, and only read afterwards. */
 static struct crpc_rdma_driver *drivers;
+/* The only one that is asked; NULL: all are. */
+static const struct crpc_rdma_driver *chosen;
 
 void
 crpc_rdma_driver_register(struct crpc_rdma_driver *driver)
 {
 	struct crpc_rdma_driver **at = &drivers;
 
-	while (*at != NULL && *at != driver)
+	while (*at != NULL && *at != driver && (driver->ops->is_last || !(*at)->ops->is_last))
 		at = &(*at)->next;
 	if (*at == driver)
 		return;
-	driver->next = NULL;
+	driver->next = *at;
 	*at = driver;
+}
+
+int
+crpc_rdma_driver_choose(const char *name)
+{
+	size_t len = name != NULL ? strlen(name) : 0;
+	char names[FOUND_LEN] = "";
+
+	for (const struct crpc_rdma_driver *d = drivers; name != NULL && d != NULL; d = d->next) {
+		if (strncmp(d->ops->name, name, len) == 0 &&
+			(d->ops->name[len] == '\0' || d->ops->name[len] == '_')) {
+			chosen = d;
+			return 0;
+		}
+		snprintf(names + strlen(names), sizeof(names) - strlen(names), " %s", d->ops->name);
+	}
+	if (name != NULL)
+		return crpc_fail(-ENOENT, "there is no RDMA driver %.64s; found:%s", name, names);
+	chosen = NULL;
+	return 0;
 }
 
 /* What the drivers see, for the error text: "mlx5_0 mlx5_1", or "no RDMA device". */
 static void
 found_devices(char *buf, size_t len)
 {
-	const struct crpc_rdma_driver *d;
 	size_t used;
 
 	buf[0] = '\0';
-	for (d = drivers; d != NULL; d = d->next) {
+	for (const struct crpc_rdma_driver *d = drivers; d != NULL; d = d->next) {
 		used = strlen(buf);
 		if (used + 2 >= len || d->ops->list == NULL)
 			continue;
@@ -60,20 +82,10 @@ found_devices(char *buf, size_t len)
 		snprintf(buf, len, "no RDMA device");
 }
 
-/* What a function that returns a pointer returns for an error. */
-static void *
-null_errno(int rc)
-{
-	errno = -rc;
-	return NULL;
-}
-
 static int
 open_conf_check(struct crpc_rdma_conf *conf)
 {
 	CRPC_CONF_DEFAULT(conf->port, 1);
-	CRPC_CONF_DEFAULT(conf->cq_depth, DEFAULT_CQ_DEPTH);
-	CRPC_CONF_DEFAULT(conf->dcis, DEFAULT_DCIS);
 	CRPC_CONF_DEFAULT(conf->drain_ns, DEFAULT_DRAIN_NS);
 	if (conf->gid_index < -1)
 		return crpc_fail(-EINVAL,
@@ -82,21 +94,22 @@ open_conf_check(struct crpc_rdma_conf *conf)
 	if (conf->device != NULL && conf->device[0] == '\0')
 		return crpc_fail(
 			-EINVAL, "open: the device name is empty: give one, or NULL for the first");
-	if (crpc_conf_range("cq_depth", conf->cq_depth, 1, CRPC_RDMA_CQ_DEPTH_MAX) != 0 ||
-		crpc_conf_range("blueflame", conf->blueflame, 0, CRPC_RDMA_BLUEFLAME_NEVER) != 0)
+	if (CRPC_CONF(conf, cq_depth, DEFAULT_CQ_DEPTH, 1, CRPC_RDMA_CQ_DEPTH_MAX) ||
+		crpc_conf_range("blueflame", conf->blueflame, 0, CRPC_RDMA_BLUEFLAME_NEVER))
 		return -EINVAL;
-	return crpc_conf_range("dcis", conf->dcis, 1, CRPC_RDMA_DCIS_MAX);
+	return CRPC_CONF(conf, dcis, DEFAULT_DCIS, 1, CRPC_RDMA_DCIS_MAX);
 }
 
 /* Asks the drivers in turn. Sets *err to 0 if none of them knows the device. */
 static struct crpc_rdma *
 ask_drivers(const struct crpc_rdma_conf *conf, int *err)
 {
-	const struct crpc_rdma_driver *d;
 	struct crpc_rdma *dev;
 
 	*err = 0;
-	for (d = drivers; d != NULL; d = d->next) {
+	for (const struct crpc_rdma_driver *d = drivers; d != NULL; d = d->next) {
+		if (chosen != NULL && d != chosen)
+			continue;
 		errno = 0;
 		dev = d->ops->open(conf);
 		if (dev != NULL)
@@ -120,25 +133,29 @@ crpc_rdma_open(const struct crpc_rdma_conf *conf)
 	int err;
 
 	if (conf == NULL)
-		return null_errno(crpc_fail(-EINVAL, "open: conf is NULL"));
+		return crpc_null(crpc_fail(-EINVAL, "open: conf is NULL"));
 	filled = *conf;
 	err = open_conf_check(&filled);
 	if (err != 0)
-		return null_errno(err);
+		return crpc_null(err);
 	if (drivers == NULL)
-		return null_errno(crpc_fail(
+		return crpc_null(crpc_fail(
 			-ENODEV, "open: no RDMA driver is linked in: link the drivers whole"));
 	dev = ask_drivers(&filled, &err);
 	if (dev != NULL)
 		return dev;
+	if (err == ENOTSUP)
+		crpc_err("open: RDMA device %.64s is not one that %s takes",
+			filled.device != NULL ? filled.device : "(any)",
+			chosen != NULL ? chosen->ops->name : "a driver");
 	if (err != 0)
-		return null_errno(-err);
+		return crpc_null(-err);
 	found_devices(found, sizeof(found));
 	if (filled.device != NULL)
 		crpc_err("open: there is no RDMA device %.64s; found: %s", filled.device, found);
 	else
 		crpc_err("open: no RDMA device that can be used; found: %s", found);
-	return null_errno(-ENODEV);
+	return crpc_null(-ENODEV);
 }
 
 void
@@ -203,32 +220,20 @@ crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
 	memset(mr, 0, sizeof(*mr));
 }
 
-static int
-depths_check(const char *who, uint32_t sq_depth, uint32_t rq_depth)
-{
-	if (sq_depth <= CRPC_RDMA_QUEUE_DEPTH_MAX && rq_depth <= CRPC_RDMA_QUEUE_DEPTH_MAX)
-		return 0;
-	return crpc_fail(-EINVAL, "%s: depth %u (send) or %u (receive) is above %u", who, sq_depth,
-		rq_depth, CRPC_RDMA_QUEUE_DEPTH_MAX);
-}
-
 struct crpc_rdma_qp *
 crpc_rdma_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
 {
 	struct crpc_rdma_qp_conf filled;
-	int rc;
 
 	if (dev == NULL || conf == NULL)
-		return null_errno(
+		return crpc_null(
 			crpc_fail(-EINVAL, "qp_create: %s is NULL", dev == NULL ? "dev" : "conf"));
 	filled = *conf;
-	CRPC_CONF_DEFAULT(filled.sq_depth, DEFAULT_SQ_DEPTH);
-	CRPC_CONF_DEFAULT(filled.rq_depth, DEFAULT_RQ_DEPTH);
-	if (filled.transport > CRPC_RDMA_DC)
-		return null_errno(
-			crpc_fail(-EINVAL, "qp_create: %u is no transport", filled.transport));
-	rc = depths_check("qp_create", filled.sq_depth, filled.rq_depth);
-	return rc != 0 ? null_errno(rc) : dev->ops->qp_create(dev, &filled);
+	if (crpc_conf_range("transport", filled.transport, 0, CRPC_RDMA_DC) ||
+		CRPC_CONF(&filled, sq_depth, DEFAULT_SQ_DEPTH, 1, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
+		CRPC_CONF(&filled, rq_depth, DEFAULT_RQ_DEPTH, 1, CRPC_RDMA_QUEUE_DEPTH_MAX))
+		return crpc_null(-EINVAL);
+	return dev->ops->qp_create(dev, &filled);
 }
 
 int
@@ -268,19 +273,18 @@ struct crpc_rdma_ud *
 crpc_rdma_ud_create(struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf)
 {
 	struct crpc_rdma_ud_conf filled;
-	int rc;
 
 	if (dev == NULL || conf == NULL)
-		return null_errno(
+		return crpc_null(
 			crpc_fail(-EINVAL, "ud_create: %s is NULL", dev == NULL ? "dev" : "conf"));
 	if (dev->ops->ud_create == NULL)
-		return null_errno(crpc_fail(
+		return crpc_null(crpc_fail(
 			-EOPNOTSUPP, "ud_create: driver %s has no datagrams", dev->ops->name));
 	filled = *conf;
-	CRPC_CONF_DEFAULT(filled.sq_depth, DEFAULT_UD_SQ);
-	CRPC_CONF_DEFAULT(filled.rq_depth, DEFAULT_UD_RQ);
-	rc = depths_check("ud_create", filled.sq_depth, filled.rq_depth);
-	return rc != 0 ? null_errno(rc) : dev->ops->ud_create(dev, &filled);
+	if (CRPC_CONF(&filled, sq_depth, DEFAULT_UD_SQ, 1, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
+		CRPC_CONF(&filled, rq_depth, DEFAULT_UD_RQ, 1, CRPC_RDMA_QUEUE_DEPTH_MAX))
+		return crpc_null(-EINVAL);
+	return dev->ops->ud_create(dev, &filled);
 }
 
 void

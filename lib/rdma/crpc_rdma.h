@@ -68,8 +68,8 @@ struct crpc_rdma_ah; /**< Where datagrams can go. */
 struct crpc_rdma_conf {
 	/** RDMA device name ("mlx5_0"); NULL: the first that a driver takes. */
 	const char *device;
-	uint8_t port;       /**< Port, from 1; default 1. */
-	int8_t gid_index;   /**< GID for RoCE or a global route; 0 is index 0; -1: choose, the first
+	uint8_t port;     /**< Port, from 1; default 1. */
+	int8_t gid_index; /**< GID for RoCE or a global route; 0 is index 0; -1: choose, the first
 	                         usable RoCE v2 GID, else 0. */
 	/** Completions that fit; default 4096. Bounds the QPs, see qp_create. */
 	uint32_t cq_depth;
@@ -102,14 +102,14 @@ enum crpc_rdma_blueflame {
 
 /** What an open device is. */
 struct crpc_rdma_info {
-	char name[64];        /**< RDMA device name. */
-	char driver[32];      /**< Driver that took it. */
-	uint32_t inline_max;  /**< Largest inline payload of one WR, bytes. */
+	char name[64];          /**< RDMA device name. */
+	char driver[32];        /**< Driver that took it. */
+	uint32_t inline_max;    /**< Largest inline payload of one WR, bytes. */
 	uint32_t inline_max_dc; /**< The same of a DC queue pair; 0: there is no DC. */
 	uint32_t inline_max_ud; /**< The same of a datagram. */
-	uint32_t sge_max;     /**< Gather elements of one WR. */
+	uint32_t sge_max;       /**< Gather elements of one WR. */
 	uint8_t port;
-	uint8_t link_layer;   /**< 1 InfiniBand, 2 Ethernet, as in verbs. */
+	uint8_t link_layer; /**< 1 InfiniBand, 2 Ethernet, as in verbs. */
 	uint16_t lid;
 	uint32_t mtu;         /**< Active path MTU, bytes. */
 	bool cqe_compression; /**< Asked for by conf, and on. */
@@ -142,8 +142,8 @@ struct crpc_rdma_qp_conf {
 
 /** How to make a datagram queue pair. Zero fields take the default. */
 struct crpc_rdma_ud_conf {
-	uint32_t id;         /**< As of a queue pair; of the same number space. */
-	uint32_t sq_depth;   /**< Datagrams outstanding at most; default 256. */
+	uint32_t id;       /**< As of a queue pair; of the same number space. */
+	uint32_t sq_depth; /**< Datagrams outstanding at most; default 256. */
 	/** Receive buffers, of the largest MTU there is (4096 bytes) each; default 512. */
 	uint32_t rq_depth;
 	uint32_t inline_max; /**< Inline bytes wanted per datagram; default 0. */
@@ -169,13 +169,13 @@ struct crpc_rdma_sge {
 
 /** One work request. */
 struct crpc_rdma_wr {
-	uint8_t op;          /**< enum crpc_rdma_op. */
-	uint8_t flags;       /**< CRPC_RDMA_WR_*. */
-	uint16_t num_sge;    /**< 0 (no payload) to CRPC_RDMA_SGE_MAX; inline sends use them too. */
-	uint32_t imm;        /**< In the CPU's byte order; arrives as it was. */
+	uint8_t op;       /**< enum crpc_rdma_op. */
+	uint8_t flags;    /**< CRPC_RDMA_WR_*. */
+	uint16_t num_sge; /**< 0 (no payload) to CRPC_RDMA_SGE_MAX; inline sends use them too. */
+	uint32_t imm;     /**< In the CPU's byte order; arrives as it was. */
 	uint64_t raddr;
 	uint32_t rkey;
-	uint32_t wr_id;      /**< Comes back in the completion if it is signalled or fails. */
+	uint32_t wr_id; /**< Comes back in the completion if it is signalled or fails. */
 	struct crpc_rdma_sge sge[CRPC_RDMA_SGE_MAX];
 };
 
@@ -207,27 +207,28 @@ enum crpc_rdma_cqe_type {
 
 /** One completion. */
 struct crpc_rdma_cqe {
-	uint8_t type;       /**< enum crpc_rdma_cqe_type. */
-	uint8_t syndrome;   /**< ERROR: the device's code, for the log. */
-	int16_t status;     /**< 0, or for ERROR -errno: -ECONNRESET (peer gone), -EACCES (keys,
+	uint8_t type;      /**< enum crpc_rdma_cqe_type. */
+	uint8_t syndrome;  /**< ERROR: the device's code, for the log. */
+	int16_t status;    /**< 0, or for ERROR -errno: -ECONNRESET (peer gone), -EACCES (keys,
 	                         bounds), -ECANCELED (flushed), -EINVAL (a WR that post() could
 	                         not build), -EIO. */
-	uint32_t qp_id;     /**< conf.id of the QP. */
-	uint32_t imm;       /**< RECV, DGRAM. */
-	uint32_t byte_len;  /**< RECV: bytes written. DGRAM: its payload; of a port of a larger MTU
+	uint32_t qp_id;    /**< conf.id of the QP. */
+	uint32_t imm;      /**< RECV, DGRAM. */
+	uint32_t byte_len; /**< RECV: bytes written. DGRAM: its payload; of a port of a larger MTU
 	                         it may be longer than info.mtu. */
-	uint32_t wr_id;     /**< SEND, ERROR of a send. */
-	uint32_t wrs;       /**< SEND, ERROR of a send: WRs that this completion retires, itself
+	uint32_t wr_id;    /**< SEND, ERROR of a send. */
+	uint32_t wrs;      /**< SEND, ERROR of a send: WRs that this completion retires, itself
 	                         included; those before an ERROR succeeded. 0: not of a send. */
-	const void *data;   /**< DGRAM: the payload, readable until the next poll of the device. */
+	const void *data;  /**< DGRAM: the payload, readable until the next poll of the device. */
 };
 
 /** Counters of a device since open; exact. */
 struct crpc_rdma_stats {
-	uint64_t doorbells;  /**< Register writes, BlueFlame ones included. */
-	uint64_t blueflame;  /**< Of these: whole WQEs written through the register. */
-	uint64_t wqes;       /**< Send WQEs. */
-	uint64_t wqebbs;     /**< 64-byte blocks of send WQEs. */
+	uint64_t doorbells; /**< Register writes, BlueFlame ones included. */
+	uint64_t blueflame; /**< Of these: whole WQEs written through the register. */
+	uint64_t wqes;      /**< Send WQEs. */
+	/** 64-byte blocks of send WQEs; 0, as blueflame, in a driver that does not see them. */
+	uint64_t wqebbs;
 	uint64_t send_cqes;
 	uint64_t recv_cqes;
 	uint64_t error_cqes;
@@ -248,6 +249,17 @@ struct crpc_rdma_card {
 	uint64_t packets;    /**< Sent. */
 	uint64_t wire_bytes; /**< Of these, headers included. */
 };
+
+/**
+ * Let one driver alone open devices from now on; at the start of a program.
+ *
+ * @param name
+ *   Its name, or the part before the '_': "mlx5", "verbs". NULL: the first that takes the device,
+ *   as without a choice. A driver that takes every device is asked after the others.
+ * @return
+ *   0, -ENOENT (there is none; the log lists what there is).
+ */
+int crpc_rdma_driver_choose(const char *name);
 
 /**
  * Open a device.

@@ -21,6 +21,8 @@ CRPC_BEGIN_DECLS
  */
 struct crpc_rdma_ops {
 	const char *name;
+	/** It takes what others may take better: it is asked after those without. */
+	bool is_last;
 	/** Open conf->device (NULL: the first that fits). Sets fp and ops. NULL with errno: ENODEV,
 	 *  without a log line, if there is no such device; ENOTSUP if there is but it is not this
 	 *  driver's; then the next driver is tried. Any other error ends the search. */

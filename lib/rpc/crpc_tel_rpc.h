@@ -5,27 +5,30 @@
 /**
  * @file
  * Telemetry of a library of contexts and endpoints: the commands list, stats, latency, endpoints
- * and endpoint, from tables. For the one file of the library that defines tel_rpc:
+ * and endpoint, and what a dump says of an endpoint, from tables. For the one file of the library
+ * that defines tel_rpc:
  *
- *     static struct crpc_tel_rpc tel_rpc = {.contexts = CRPC_TEL_INIT, .counters = ..., ...};
+ *     static struct crpc_tel_rpc tel_rpc = {.library = "udrpc", .counters = ..., ...};
  *
- *     context made:  crpc_tel_rpc_size(max_eps) bytes; crpc_tel_open(&tel_rpc.contexts, ...)
- *     asked:         b = crpc_tel_rpc_begin(ctx->tel, &ctx->stats)    NULL: given up
- *                    for each endpoint: *crpc_tel_rpc_ep_add(b) = what it is now
- *                    crpc_tel_end(&b->box)
- *     constructor:   rte_telemetry_register_cmd("/crpc/LIB/stats", crpc_tel_rpc_stats, ...)
+ *     program start:  /crpc/LIBRARY/list and the others are registered
+ *     context made:   crpc_tel_rpc_open(&ctx->tel, max_eps)
+ *     asked:          crpc_tel_rpc_answer(ctx->tel, ctx, &ctx->stats, max_eps)
+ *     context freed:  crpc_tel_free(ctx->tel)
  *
  * Threads and bounds are those of crpc_tel.h. Inline, as crpc_tel_put.h is.
  */
 
 #include <errno.h>
+#include <inttypes.h>
 
 #include "crpc_rpc.h"
 #include "crpc_tel_put.h"
 
 /** What is reported; all contexts of the library. */
 struct crpc_tel_rpc {
-	struct crpc_tel contexts;
+	const char *library;                     /**< In names of commands, and */
+	const char *endpoint;                    /**< what they call an endpoint. */
+	struct crpc_tel contexts;                /**< CRPC_TEL_INIT. */
 	size_t stats_size;                       /**< The counters' struct, */
 	const struct crpc_tel_counter *counters; /**< counters of 64 bits in it, */
 	size_t num_counters;
@@ -34,6 +37,8 @@ struct crpc_tel_rpc {
 	size_t ep_size;                        /**< What is kept of an endpoint; it begins with */
 	const struct crpc_tel_counter *fields; /**< struct crpc_tel_rpc_ep. Fields of 64 bits. */
 	size_t num_fields;
+	/** Reports what endpoint number i of a context is now. false: there is none. */
+	bool (*ep_fill)(void *ep, const void *ctx, uint32_t i);
 	/** Writes what else there is of an endpoint; NULL: nothing. */
 	void (*ep_more)(struct rte_tel_data *d, const void *ep);
 };
@@ -79,31 +84,40 @@ crpc_tel_rpc_ep_at(struct crpc_tel_rpc_box *b, uint32_t i)
 	return (char *)(b + 1) + tel_rpc.stats_size + i * tel_rpc.ep_size;
 }
 
-/** Bytes of the mailbox of a context with so many endpoints at most; zero them. */
-static inline size_t
-crpc_tel_rpc_size(uint32_t max_eps)
+/** Owner: a context that has so many endpoints at most may be asked. 0, or -ENOMEM. */
+static inline int
+crpc_tel_rpc_open(struct crpc_tel_box **box, uint32_t max_eps)
 {
-	return sizeof(struct crpc_tel_rpc_box) + tel_rpc.stats_size + max_eps * tel_rpc.ep_size;
+	*box = crpc_tel_create(&tel_rpc.contexts,
+		sizeof(struct crpc_tel_rpc_box) + tel_rpc.stats_size + max_eps * tel_rpc.ep_size);
+	return *box != NULL ? 0 : -ENOMEM;
 }
 
-/** Owner: begin an answer with the counters; NULL: nothing is asked. */
-static inline struct crpc_tel_rpc_box *
-crpc_tel_rpc_begin(struct crpc_tel_box *box, const void *stats)
+/** Owner: answer what is asked, unless it was given up, of a context and its counters. */
+static inline void
+crpc_tel_rpc_answer(struct crpc_tel_box *box, const void *ctx, const void *stats, uint32_t max_eps)
 {
 	struct crpc_tel_rpc_box *b = (struct crpc_tel_rpc_box *)box;
 
 	if (!crpc_tel_begin(box))
-		return NULL;
+		return;
 	memcpy(crpc_tel_rpc_stats_of(b), stats, tel_rpc.stats_size);
 	b->neps = 0;
-	return b;
+	for (uint32_t i = 0; i < max_eps; i++)
+		b->neps += tel_rpc.ep_fill(crpc_tel_rpc_ep_at(b, b->neps), ctx, i);
+	crpc_tel_end(box);
 }
 
-/** Owner: where the next endpoint is reported. */
-static inline void *
-crpc_tel_rpc_ep_add(struct crpc_tel_rpc_box *b)
+/** Owner: a line for the endpoint that @p ep reports, and one for each of its fields. */
+static inline void
+crpc_tel_rpc_dump(const void *ep, FILE *out)
 {
-	return crpc_tel_rpc_ep_at(b, b->neps++);
+	const struct crpc_tel_rpc_ep *base = (const struct crpc_tel_rpc_ep *)ep;
+
+	fprintf(out, "%s %u: status %d\n", tel_rpc.endpoint, base->id, base->status);
+	for (size_t i = 0; i < tel_rpc.num_fields; i++)
+		fprintf(out, "  %s %" PRIu64 "\n", tel_rpc.fields[i].name,
+			crpc_tel_value(ep, &tel_rpc.fields[i]));
 }
 
 /**
@@ -149,13 +163,12 @@ crpc_tel_rpc_latency(const char *cmd, const char *params, struct rte_tel_data *d
 {
 	struct crpc_tel_rpc_box *b = crpc_tel_rpc_ask(params, &params);
 	const char *stats;
-	size_t i;
 
 	if (b == NULL)
 		return -EINVAL;
 	stats = (const char *)crpc_tel_rpc_stats_of(b);
 	rte_tel_data_start_dict(d);
-	for (i = 0; i < tel_rpc.num_hists; i++)
+	for (size_t i = 0; i < tel_rpc.num_hists; i++)
 		crpc_tel_put_hist(d, tel_rpc.hists[i].name,
 			(const struct crpc_hist *)(const void *)(stats + tel_rpc.hists[i].at));
 	crpc_tel_done(&tel_rpc.contexts);
@@ -168,12 +181,11 @@ crpc_tel_rpc_endpoints(const char *cmd, const char *params, struct rte_tel_data 
 {
 	struct crpc_tel_rpc_box *b = crpc_tel_rpc_ask(params, &params);
 	const struct crpc_tel_rpc_ep *ep;
-	uint32_t i;
 
 	if (b == NULL)
 		return -EINVAL;
 	rte_tel_data_start_array(d, RTE_TEL_INT_VAL);
-	for (i = 0; i < b->neps; i++) {
+	for (uint32_t i = 0; i < b->neps; i++) {
 		ep = (const struct crpc_tel_rpc_ep *)crpc_tel_rpc_ep_at(b, i);
 		rte_tel_data_add_array_int(d, (int)ep->id);
 	}
@@ -187,12 +199,12 @@ crpc_tel_rpc_endpoint(const char *cmd, const char *params, struct rte_tel_data *
 {
 	struct crpc_tel_rpc_box *b = crpc_tel_rpc_ask(params, &params);
 	const struct crpc_tel_rpc_ep *ep = NULL;
-	uint32_t id, i;
+	uint32_t id;
 
 	if (b == NULL)
 		return -EINVAL;
 	if (crpc_tel_number(&params, 10, &id) && params == NULL)
-		for (i = 0; i < b->neps && ep == NULL; i++) {
+		for (uint32_t i = 0; i < b->neps && ep == NULL; i++) {
 			ep = (const struct crpc_tel_rpc_ep *)crpc_tel_rpc_ep_at(b, i);
 			ep = ep->id == id ? ep : NULL;
 		}
@@ -205,6 +217,32 @@ crpc_tel_rpc_endpoint(const char *cmd, const char *params, struct rte_tel_data *
 	}
 	crpc_tel_done(&tel_rpc.contexts);
 	return ep != NULL ? 0 : -EINVAL;
+}
+
+/** Register a command, whose name ends in @p noun and @p plural. */
+static inline void
+crpc_tel_rpc_command(const char *noun, const char *plural, telemetry_cb fn, const char *help)
+{
+	char name[RTE_TEL_MAX_STRING_LEN];
+
+	snprintf(name, sizeof(name), "/crpc/%s/%s%s", tel_rpc.library, noun, plural);
+	rte_telemetry_register_cmd(name, fn, help);
+}
+
+/** Register all of the library's. */
+__attribute__((constructor)) static void
+crpc_tel_rpc_register(void)
+{
+	crpc_tel_rpc_command(
+		"list", "", crpc_tel_rpc_list, "Numbers of the objects. No parameters");
+	crpc_tel_rpc_command("stats", "", crpc_tel_rpc_stats, "Counters. Parameters: object");
+	if (tel_rpc.num_hists != 0)
+		crpc_tel_rpc_command("latency", "", crpc_tel_rpc_latency,
+			"Parts of the round trips. Parameters: object");
+	crpc_tel_rpc_command(tel_rpc.endpoint, "s", crpc_tel_rpc_endpoints,
+		"Numbers of its peers. Parameters: object");
+	crpc_tel_rpc_command(tel_rpc.endpoint, "", crpc_tel_rpc_endpoint,
+		"State of one of them. Parameters: object,number");
 }
 
 #endif

@@ -8,7 +8,6 @@ __crpc_calls_init(
 	struct rpc_calls *calls, void *mem, uint32_t size, uint32_t stride, uint32_t first_use)
 {
 	struct rpc_call *call;
-	uint32_t i;
 
 	*calls = (struct rpc_calls){.slot = mem,
 		.stride = stride,
@@ -16,7 +15,7 @@ __crpc_calls_init(
 		.size = size,
 		.drop_at = 1};
 	rpc_call_at(calls, 0)->deadline_ns = RPC_FREE;
-	for (i = size; i != 0; i--) {
+	for (uint32_t i = size; i != 0; i--) {
 		call = rpc_call_at(calls, i);
 		call->id = first_use * (calls->mask + 1) + i;
 		call->deadline_ns = RPC_FREE;
@@ -62,7 +61,7 @@ __crpc_calls_drop(struct rpc_calls *calls, int32_t status, struct crpc_rpc_count
 	struct rpc_call *call;
 	uint16_t k = 0;
 
-	for (; calls->open + calls->ended != 0; calls->drop_at++) {
+	for (; rpc_calls_in_use(calls) != 0; calls->drop_at++) {
 		call = rpc_call_at(calls, calls->drop_at);
 		if (call->deadline_ns == RPC_FREE)
 			continue;
@@ -84,9 +83,9 @@ uint32_t
 __crpc_calls_cancel(struct rpc_calls *calls, struct rpc_sweep *sweep, uint64_t cookie)
 {
 	struct rpc_call *call;
-	uint32_t i, found = 0;
+	uint32_t found = 0;
 
-	for (i = 1; i <= calls->size; i++) {
+	for (uint32_t i = 1; i <= calls->size; i++) {
 		call = rpc_call_at(calls, i);
 		if (call->deadline_ns >= RPC_CANCELED || call->cookie != cookie)
 			continue;
@@ -98,6 +97,15 @@ __crpc_calls_cancel(struct rpc_calls *calls, struct rpc_sweep *sweep, uint64_t c
 		sweep->next_ns = 0;
 	}
 	return found;
+}
+
+void
+__crpc_sweep_init(struct rpc_sweep *sweep, struct rpc_calls **table, uint32_t ntables,
+	struct crpc_rpc_counts *counts, uint64_t timeout_ns)
+{
+	*sweep = (struct rpc_sweep){
+		.table = table, .ntables = ntables, .counts = counts, .next_ns = UINT64_MAX};
+	__crpc_sweep_expect(sweep, 0, timeout_ns);
 }
 
 void
@@ -115,9 +123,9 @@ static void
 sweep_begin(struct rpc_sweep *sweep, uint64_t now_ns)
 {
 	uint64_t tables = 0, open_max = 0;
-	uint32_t i, open;
+	uint32_t open;
 
-	for (i = 0; i < sweep->ntables; i++) {
+	for (uint32_t i = 0; i < sweep->ntables; i++) {
 		open = sweep->table[i] != NULL ? sweep->table[i]->open : 0;
 		tables += open != 0;
 		open_max = crpc_max(open_max, open);

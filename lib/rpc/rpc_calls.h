@@ -113,6 +113,13 @@ rpc_call_index(const struct rpc_calls *calls, uint32_t id)
 	return id & calls->mask;
 }
 
+/** Slots that are not free. */
+static inline uint32_t
+rpc_calls_in_use(const struct rpc_calls *calls)
+{
+	return calls->open + calls->ended;
+}
+
 /** Whether a call waits for its completion. */
 static inline bool
 rpc_call_is_open(const struct rpc_call *call)
@@ -267,6 +274,10 @@ rpc_deadline(uint64_t now_ns, uint64_t timeout_ns)
 	return timeout_ns == 0 || timeout_ns >= RPC_NEVER - now_ns ? RPC_NEVER
 								   : now_ns + timeout_ns;
 }
+
+/** Make a sweep of tables whose calls have this timeout, or none if it is 0. */
+void __crpc_sweep_init(struct rpc_sweep *sweep, struct rpc_calls **table, uint32_t ntables,
+	struct crpc_rpc_counts *counts, uint64_t timeout_ns);
 
 /** From now on there are calls with this timeout. */
 void __crpc_sweep_expect(struct rpc_sweep *sweep, uint64_t now_ns, uint64_t timeout_ns);

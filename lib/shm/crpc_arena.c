@@ -285,12 +285,11 @@ static inline int
 take_between(struct crpc_arena_cache *c, const struct arena_place *at, uint64_t ref, uint32_t from,
 	uint32_t to, bool limited)
 {
-	uint32_t tries;
 	uint64_t w;
 	int rc = 0;
 
 	/* Once more if its giver left meanwhile, which changes the owner and nothing else. */
-	for (tries = 0; tries < 2; tries++) {
+	for (uint32_t tries = 0; tries < 2; tries++) {
 		w = look(c->a, at);
 		rc = is_between(w, ref, from, to);
 		if (rc == 0 && to != c->id && word_owner(w) != c->id)

@@ -36,16 +36,6 @@ __crpc_shm_wrong(const char *path, const char *field, uint64_t expected, uint64_
 		path, field, found, expected);
 }
 
-bool
-__crpc_shm_outside(
-	const char *path, const char *what, uint64_t found, uint64_t first, uint64_t last)
-{
-	if (found >= first && found <= last)
-		return false;
-	return crpc_fail(true, "%s: %s is %" PRIu64 "; expected %" PRIu64 " to %" PRIu64, path,
-		what, found, first, last);
-}
-
 int
 __crpc_shm_page_size(struct crpc_shm *seg, bool huge)
 {
@@ -125,7 +115,7 @@ attach_fd(struct crpc_shm *seg, uint32_t kind, uint32_t kind_version)
 		return -EPROTO;
 	if (st.st_size == 0) /* its creator has not come further than open(), or is dead */
 		return owned == 1 ? -EAGAIN : -ECONNREFUSED;
-	if (__crpc_shm_outside(seg->path, "file size", (uint64_t)st.st_size,
+	if (crpc_outside(seg->path, "file size", (uint64_t)st.st_size,
 		    sizeof(struct crpc_shm_header), SHM_SIZE_LIMIT))
 		return -EPROTO;
 	seg->size = (uint64_t)st.st_size;
@@ -242,8 +232,7 @@ crpc_shm_attach(const char *dir, const char *name, uint32_t kind, uint32_t kind_
 	}
 	log_refusal(rc, dir, name);
 	free(seg);
-	errno = -rc;
-	return NULL;
+	return crpc_null(rc);
 }
 
 struct crpc_shm *

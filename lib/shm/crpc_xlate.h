@@ -67,6 +67,11 @@ struct crpc_xlate {
 	uintptr_t window;           /**< Start of slot 1, the first one. */
 	uint32_t shift;             /**< log2 of a slot's size. */
 	uint32_t slots;             /**< One more than the highest number. */
+	/** Of the functions that are not inline. */
+	uint32_t count;  /**< Segments, */
+	uint32_t *order; /**< and their numbers by ascending base. */
+	void *reserved;  /**< What was asked of the kernel. */
+	uint64_t reserved_len;
 };
 
 /**

@@ -71,9 +71,15 @@ struct arena_header {
 	uint8_t reserved[32]; /**< Zero. */
 };
 
+/** Anything but 0: a member joined here, and has not been reclaimed. */
+enum arena_place_use {
+	ARENA_PLACE_USED = 1,
+	ARENA_PLACE_LEFT = 2, /**< It leaves: what is given to it now stays with its giver. */
+};
+
 /** A member's place. */
 struct arena_member {
-	_Atomic uint32_t used; /**< 1: a member joined here, and has not been reclaimed. */
+	_Atomic uint32_t used; /**< enum arena_place_use */
 	_Atomic uint32_t pid;  /**< For people. */
 	uint8_t guard[CRPC_CACHE_LINE - 8];
 };

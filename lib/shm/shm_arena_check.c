@@ -50,12 +50,12 @@ static void
 audit_blocks(struct audit *t, const struct arena_class *ci, uint32_t u)
 {
 	const struct crpc_arena *a = t->a;
-	uint32_t cls = (uint32_t)(ci - a->l.cls), i;
+	uint32_t cls = (uint32_t)(ci - a->l.cls);
 	arena_word *word = arena_words(a, ci, u);
 	uint64_t w, bits;
 	bool any = false;
 
-	for (i = 0; i < ci->blocks; i++) {
+	for (uint32_t i = 0; i < ci->blocks; i++) {
 		w = arena_peek(&word[i]);
 		switch (word_state(w)) {
 		case BLOCK_FREE:
@@ -82,11 +82,10 @@ audit_blocks(struct audit *t, const struct arena_class *ci, uint32_t u)
 static uint32_t
 audit_span(struct audit *t, const struct arena_class *ci, uint32_t u)
 {
-	uint32_t i;
 	uint64_t w;
 
 	t->r->spans++;
-	for (i = 1; i < ci->units; i++) {
+	for (uint32_t i = 1; i < ci->units; i++) {
 		w = crpc_load_acquire(&t->a->unit[u + i]); /* A1 pairs with R1. */
 		if (word_state(w) == UNIT_CLAIM && word_arg(w) == i &&
 			arena_place_used(t->a, word_owner(w)))
@@ -104,14 +103,13 @@ crpc_arena_check(struct crpc_arena *a, struct crpc_arena_report *report)
 	struct crpc_arena_report mine;
 	struct audit t = {.a = a, .r = report == NULL ? &mine : report};
 	const struct arena_class *ci;
-	uint32_t u, id;
 	uint64_t w;
 
 	memset(t.r, 0, sizeof(*t.r));
 	t.r->units = a->units;
-	for (id = 1; id <= a->l.h.max_members; id++)
+	for (uint32_t id = 1; id <= a->l.h.max_members; id++)
 		t.r->members += arena_place_used(a, id);
-	for (u = 0; u < a->units;) {
+	for (uint32_t u = 0; u < a->units;) {
 		/* A1 pairs with R1. */
 		w = crpc_load_acquire(&a->unit[u]);
 		ci = arena_span(a, u, w);
@@ -139,12 +137,11 @@ static void
 each_block(const struct crpc_arena *a, block_fn fn, void *arg)
 {
 	const struct arena_class *ci;
-	uint32_t u, i;
 
-	for (u = 0; u < a->units; u += ci == NULL ? 1 : ci->units) {
+	for (uint32_t u = 0; u < a->units; u += ci == NULL ? 1 : ci->units) {
 		/* A1 pairs with R1. */
 		ci = arena_span(a, u, crpc_load_acquire(&a->unit[u]));
-		for (i = 0; ci != NULL && i < ci->blocks; i++)
+		for (uint32_t i = 0; ci != NULL && i < ci->blocks; i++)
 			fn(arg, ci, arena_peek(&arena_words(a, ci, u)[i]));
 	}
 }
@@ -222,7 +219,6 @@ crpc_arena_dump(struct crpc_arena *a, FILE *out)
 	const struct arena_header *h = &a->l.h;
 	struct crpc_arena_report r;
 	uint64_t *s, blocks;
-	uint32_t i;
 	int rc = crpc_arena_check(a, &r);
 
 	fprintf(out,
@@ -231,7 +227,7 @@ crpc_arena_dump(struct crpc_arena *a, FILE *out)
 		a->off, crpc_shm_path(a->seg), h->len, r.units, r.units_free, r.spans, h->max_block,
 		r.members, h->max_members, rc == 0 ? "" : ", in use or damaged");
 	each_block(a, count_class, &n);
-	for (i = 0; i < h->classes; i++) {
+	for (uint32_t i = 0; i < h->classes; i++) {
 		s = n.state[i];
 		blocks = s[0] + s[BLOCK_FREE] + s[BLOCK_CACHED] + s[BLOCK_ALLOCATED] +
 			s[BLOCK_TRANSIT];
@@ -243,6 +239,6 @@ crpc_arena_dump(struct crpc_arena *a, FILE *out)
 				i, a->l.cls[i].size, blocks / a->l.cls[i].blocks, s[BLOCK_FREE],
 				s[BLOCK_CACHED], s[BLOCK_ALLOCATED], s[BLOCK_TRANSIT]);
 	}
-	for (i = 1; i <= h->max_members; i++)
+	for (uint32_t i = 1; i <= h->max_members; i++)
 		dump_member(a, i, out);
 }

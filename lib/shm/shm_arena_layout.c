@@ -67,10 +67,10 @@ static void
 classes_make(struct arena_layout *l)
 {
 	struct arena_class next;
-	uint32_t raw, n = 0;
+	uint32_t n = 0;
 
 	l->raws = arena_raw_of(l->h.max_block) + 1;
-	for (raw = 0; raw < l->raws; raw++) {
+	for (uint32_t raw = 0; raw < l->raws; raw++) {
 		class_make(&next, raw);
 		if (n != 0 && next.units == l->cls[n - 1].units &&
 				next.blocks == l->cls[n - 1].blocks)
@@ -108,11 +108,11 @@ units_bytes(uint32_t units)
 static int
 check_numbers(const struct arena_header *h, const char *path)
 {
-	if (__crpc_shm_outside(path, "number of the arena's members", h->max_members, 1,
+	if (crpc_outside(path, "number of the arena's members", h->max_members, 1,
 		    CRPC_ARENA_MEMBERS_MAX) ||
-		__crpc_shm_outside(path, "size of the arena's largest block", h->max_block, 1,
+		crpc_outside(path, "size of the arena's largest block", h->max_block, 1,
 			CRPC_ARENA_BLOCK_MAX) ||
-		__crpc_shm_outside(path, "length of the arena", h->len, 0, ARENA_LEN_MAX))
+		crpc_outside(path, "length of the arena", h->len, 0, ARENA_LEN_MAX))
 		return -EINVAL;
 	return 0;
 }
@@ -121,9 +121,7 @@ check_numbers(const struct arena_header *h, const char *path)
 static void
 place_words(struct arena_layout *l)
 {
-	struct arena_class *ci;
-
-	for (ci = l->cls; ci < l->cls + l->h.classes; ci++) {
+	for (struct arena_class *ci = l->cls; ci < l->cls + l->h.classes; ci++) {
 		bool outside = ci->size >= ARENA_OUTSIDE;
 
 		ci->word_base = outside ? l->h.word_off : l->h.data_off;
@@ -192,7 +190,7 @@ crpc_arena_size(const struct crpc_arena_conf *conf, uint64_t data_bytes)
 	struct arena_layout l = layout_new(ARENA_LEN_MAX, conf, 2 * data_bytes);
 	uint64_t units;
 
-	if (__crpc_shm_outside(what, "bytes of data", data_bytes, 1, ARENA_LEN_MAX / 2) ||
+	if (crpc_outside(what, "bytes of data", data_bytes, 1, ARENA_LEN_MAX / 2) ||
 		check_numbers(&l.h, what) != 0)
 		return 0;
 	classes_make(&l);
@@ -221,10 +219,9 @@ static void
 write_parts(uint8_t *base, const struct arena_layout *l)
 {
 	arena_word *unit = (arena_word *)(void *)(base + l->h.unit_off);
-	uint32_t u;
 
 	memset(base, 0, l->h.data_off);
-	for (u = 0; u < l->h.units; u++)
+	for (uint32_t u = 0; u < l->h.units; u++)
 		crpc_store_relaxed(&unit[u], word_make(UNIT_FREE, 0, 0));
 }
 
@@ -240,7 +237,7 @@ crpc_arena_format(struct crpc_shm *seg, uint64_t off, uint64_t len,
 
 	if (rc != 0)
 		return rc;
-	if (__crpc_shm_outside(crpc_shm_path(seg), "length of the arena", len, 0, size - off))
+	if (crpc_outside(crpc_shm_path(seg), "length of the arena", len, 0, size - off))
 		return -EINVAL;
 	rc = __crpc_arena_layout(&l, crpc_shm_path(seg));
 	if (rc != 0)
@@ -268,15 +265,14 @@ header_read(const struct crpc_shm *seg, const uint8_t *base, uint64_t off, struc
 	memcpy(&got, (const void *)from, sizeof(got));
 	if (__crpc_shm_wrong(path, "arena's magic", ARENA_MAGIC, magic) ||
 		__crpc_shm_wrong(path, "arena's version", ARENA_VERSION, got.version) ||
-		__crpc_shm_outside(
-			path, "length of the arena", got.len, 0, crpc_shm_size(seg) - off))
+		crpc_outside(path, "length of the arena", got.len, 0, crpc_shm_size(seg) - off))
 		return -EPROTO;
 	conf = (struct crpc_arena_conf){got.max_members, got.max_block};
 	*l = layout_new(got.len, &conf, got.len);
-	l->h.magic = ARENA_MAGIC;
+	crpc_store_relaxed(&l->h.magic, ARENA_MAGIC);
 	if (__crpc_arena_layout(l, path) != 0)
 		return -EPROTO;
-	got.magic = ARENA_MAGIC;
+	crpc_store_relaxed(&got.magic, ARENA_MAGIC);
 	if (memcmp(&got, &l->h, sizeof(got)) == 0)
 		return 0;
 	return crpc_fail(-EPROTO,
@@ -335,8 +331,7 @@ err_locks:
 err_free:
 	free(a);
 err:
-	errno = -rc;
-	return NULL;
+	return crpc_null(rc);
 }
 
 void

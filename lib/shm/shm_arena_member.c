@@ -17,8 +17,8 @@
 
 #define CACHE_MIN (UINT64_C(256) << 10)
 #define CACHE_MAX (UINT64_C(8) << 20)
-/* Others change a block in transit at most twice while we try: its giver leaves, it is taken. */
-#define SWEEP_TRIES 4
+/* We change a block in transit twice at most, others too: its giver leaves, it is taken. */
+#define SWEEP_TRIES 6
 
 /* ---- sweeping ---- */
 
@@ -38,6 +38,21 @@ is_gone(const struct crpc_arena *a, const uint64_t *set, uint32_t owner)
 	return in_set(set, owner) || !arena_place_used(a, owner);
 }
 
+/*
+ * Whether what is given to a place now will be taken or swept there: its member has not begun to
+ * leave.
+ *
+ * A sweep asks this again behind its swap of a block in transit,
+ * by a read-modify-write: if that of one who leaves (R8) was first, this finds the place left (A8),
+ * and if not, that one's sweep finds the block.
+ */
+static bool
+place_stays(struct crpc_arena *a, uint32_t id)
+{
+	return id - 1 < a->l.h.max_members &&
+		crpc_fetch_add_acq_rel(&a->member[id].used, 0) == ARENA_PLACE_USED;
+}
+
 /* What a sweep does with blocks of the members in a set. */
 enum sweep {
 	SWEEP_DEAD,  /* All become free. */
@@ -46,7 +61,7 @@ enum sweep {
 
 /* What becomes of a block whose word is @p w; @p w itself: nothing. */
 static uint64_t
-word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum sweep how)
+word_swept(struct crpc_arena *a, uint64_t w, const uint64_t *set, enum sweep how)
 {
 	uint64_t free_now = word_gen(w + WORD_GEN_ONE) | WORD_FREE;
 	uint32_t owner = word_owner(w), to = word_arg(w);
@@ -56,8 +71,8 @@ word_swept(const struct crpc_arena *a, uint64_t w, const uint64_t *set, enum swe
 	case BLOCK_ALLOCATED:
 		return is_gone(a, set, owner) ? free_now : w;
 	case BLOCK_TRANSIT:
-		/* Given to a place, or by one, that is free now: it will not be taken. */
-		if (!arena_place_used(a, owner) || !arena_place_used(a, to) || in_set(set, to))
+		/* Given to a place, or by one, that is given up: it will not be taken. */
+		if (!arena_place_used(a, owner) || !place_stays(a, to) || in_set(set, to))
 			return free_now;
 		if (!in_set(set, owner))
 			return w;
@@ -84,9 +99,8 @@ static bool
 sweep_block(const struct broom *b, arena_word *word)
 {
 	uint64_t w = arena_peek(word), to;
-	uint32_t i;
 
-	for (i = 0; i < SWEEP_TRIES; i++) {
+	for (uint32_t i = 0; i < SWEEP_TRIES; i++) {
 		to = word_swept(b->a, w, b->set, b->how);
 		if (to == w || !arena_same_span(b->a, b->unit, b->head))
 			break;
@@ -95,7 +109,6 @@ sweep_block(const struct broom *b, arena_word *word)
 			CRPC_CRASH_POINT("arena.sweep.2");
 			b->found->blocks += word_state(to) == BLOCK_FREE;
 			w = to;
-			break;
 		}
 	}
 	return (uint32_t)w == WORD_FREE;
@@ -105,10 +118,9 @@ static void
 sweep_span(const struct broom *b, const struct arena_class *ci)
 {
 	arena_word *word = arena_words(b->a, ci, b->unit);
-	uint32_t i;
 	bool any = false;
 
-	for (i = 0; i < ci->blocks; i++)
+	for (uint32_t i = 0; i < ci->blocks; i++)
 		any |= sweep_block(b, &word[i]);
 	/* Of blocks that were free already the hint may have died with a member, too. */
 	if (any) {
@@ -193,9 +205,8 @@ static void
 pass_end(struct crpc_arena *a, bool done, struct crpc_arena_reclaimed *found)
 {
 	struct arena_pass *p = &a->pass;
-	uint32_t id;
 
-	for (id = 1; id <= a->l.h.max_members; id++) {
+	for (uint32_t id = 1; id <= a->l.h.max_members; id++) {
 		if (p->lock[id] == NULL)
 			continue;
 		if (done) {
@@ -281,9 +292,7 @@ crpc_arena_reclaim(struct crpc_arena *a, uint32_t budget, struct crpc_arena_recl
 static int
 take_place(struct crpc_arena *a, struct crpc_shm_lock **lock)
 {
-	uint32_t id;
-
-	for (id = 1; id <= a->l.h.max_members; id++) {
+	for (uint32_t id = 1; id <= a->l.h.max_members; id++) {
 		if (crpc_load_acquire(&a->member[id].used) != 0)
 			continue;
 		*lock = crpc_shm_lock_take(a->seg, a->lock_base + id);
@@ -295,7 +304,7 @@ take_place(struct crpc_arena *a, struct crpc_shm_lock **lock)
 		if (crpc_load_acquire(&a->member[id].used) == 0) {
 			crpc_store_relaxed(&a->member[id].pid, (uint32_t)getpid());
 			CRPC_CRASH_POINT("arena.join.1");
-			crpc_store_release(&a->member[id].used, 1);
+			crpc_store_release(&a->member[id].used, ARENA_PLACE_USED);
 			CRPC_CRASH_POINT("arena.join.2");
 			return (int)id;
 		}
@@ -342,9 +351,8 @@ static void
 make_bins(struct crpc_arena_cache *c)
 {
 	const struct arena_layout *l = &c->a->l;
-	uint32_t cls;
 
-	for (cls = 0; cls < l->h.classes; cls++) {
+	for (uint32_t cls = 0; cls < l->h.classes; cls++) {
 		c->bin[cls].e = c->entry[cls];
 		c->bin[cls].size = l->cls[cls].size;
 		c->bin[cls].max =
@@ -373,8 +381,7 @@ crpc_arena_join(struct crpc_arena *a, const struct crpc_arena_join_conf *conf)
 	pthread_mutex_unlock(&a->mutex);
 	if (id < 0) {
 		free(c);
-		errno = -id;
-		return NULL;
+		return crpc_null(id);
 	}
 	c->id = (uint32_t)id;
 	c->word_cached = word_make(BLOCK_CACHED, c->id, 0);
@@ -388,18 +395,21 @@ crpc_arena_leave(struct crpc_arena_cache *c)
 	uint64_t set[CRPC_DIM(((struct arena_pass *)0)->set)] = {0};
 	struct crpc_arena_reclaimed found = {0};
 	struct crpc_arena *a;
-	uint32_t u;
 
 	if (c == NULL)
 		return;
 	a = c->a;
 	set[c->id / 64] = UINT64_C(1) << c->id % 64;
-	for (u = 0; u < a->units; u++)
-		sweep_unit(a, u, set, SWEEP_LEAVE, &found);
 	CRPC_CRASH_POINT("arena.leave.1");
+	/* R8, A8: what is given to it from here on does not become its own. */
+	crpc_exchange_acq_rel(&a->member[c->id].used, ARENA_PLACE_LEFT);
+	CRPC_CRASH_POINT("arena.leave.2");
+	for (uint32_t u = 0; u < a->units; u++)
+		sweep_unit(a, u, set, SWEEP_LEAVE, &found);
+	CRPC_CRASH_POINT("arena.leave.3");
 	/* R6: nothing is in this member's name. */
 	crpc_store_release(&a->member[c->id].used, 0);
-	CRPC_CRASH_POINT("arena.leave.2");
+	CRPC_CRASH_POINT("arena.leave.4");
 	crpc_shm_lock_drop(c->lock);
 	free(c);
 }

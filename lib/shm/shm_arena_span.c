@@ -81,10 +81,10 @@ void
 __crpc_arena_flush_bin(struct crpc_arena_cache *c, uint32_t cls, uint32_t n)
 {
 	struct arena_bin *bin = &c->bin[cls];
-	uint32_t i, u, last = UINT32_MAX;
+	uint32_t u, last = UINT32_MAX;
 
 	/* Neighbours mostly: one bit for all blocks of a span that follow each other. */
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		u = arena_ref_unit(c->a, bin->e[i].ref);
 		if (last != UINT32_MAX && u != last)
 			hint_set(c, cls, last);
@@ -104,10 +104,8 @@ __crpc_arena_flush_bin(struct crpc_arena_cache *c, uint32_t cls, uint32_t n)
 void
 crpc_arena_flush(struct crpc_arena_cache *c)
 {
-	uint32_t cls;
-
 	crpc_owner_check(&c->owner, "arena cache");
-	for (cls = 0; cls < c->a->l.h.classes; cls++)
+	for (uint32_t cls = 0; cls < c->a->l.h.classes; cls++)
 		__crpc_arena_flush_bin(c, cls, c->bin[cls].n);
 }
 
@@ -197,10 +195,10 @@ fill_by_hint(struct crpc_arena_cache *c, uint32_t cls, uint32_t want, uint32_t m
 {
 	const struct crpc_arena *a = c->a;
 	struct arena_bin *bin = &c->bin[cls];
-	uint32_t i, u, got, n = 0, k = bin->cursor;
+	uint32_t u, got, n = 0, k = bin->cursor;
 	uint64_t bits;
 
-	for (i = 0; i < a->hint_words; i++) {
+	for (uint32_t i = 0; i < a->hint_words; i++) {
 		bits = crpc_load_relaxed(arena_hint(a, cls, k * 64));
 		for (; bits != 0; bits &= bits - 1) {
 			u = k * 64 + (uint32_t)__builtin_ctzll(bits);
@@ -224,10 +222,9 @@ fill_by_hint(struct crpc_arena_cache *c, uint32_t cls, uint32_t want, uint32_t m
 static void
 release_units(struct crpc_arena_cache *c, uint32_t u, uint32_t n)
 {
-	uint32_t i;
 	uint64_t w;
 
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		w = crpc_load_relaxed(&c->a->unit[u + i]);
 		/* R5: our last use of what stands in the unit. */
 		crpc_store_release(&c->a->unit[u + i],
@@ -299,22 +296,21 @@ publish_span(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want
 	const struct arena_class *ci = &a->l.cls[cls];
 	arena_word *word = arena_words(a, ci, u);
 	uint64_t gen = word_gen(crpc_load_relaxed(&a->unit[u])), w;
-	uint32_t i;
 
 	/* R7: the claim of the unit, for members that still see words of an earlier span here. */
-	for (i = 0; i < ci->blocks; i++)
+	for (uint32_t i = 0; i < ci->blocks; i++)
 		crpc_store_release(&word[i],
 				gen | (i < want ? c->word_cached : WORD_FREE));
 	CRPC_CRASH_POINT("arena.carve.1");
 	/* R1: the words. */
 	crpc_store_release(&a->unit[u], gen | word_make(UNIT_HEAD, 0, cls));
 	CRPC_CRASH_POINT("arena.carve.2");
-	for (i = 1; i < ci->units; i++) {
+	for (uint32_t i = 1; i < ci->units; i++) {
 		w = crpc_load_relaxed(&a->unit[u + i]);
 		crpc_store_relaxed(&a->unit[u + i], word_gen(w) | word_make(UNIT_TAIL, 0, i));
 		CRPC_CRASH_POINT("arena.carve.3");
 	}
-	for (i = want; i > 0; i--)
+	for (uint32_t i = want; i > 0; i--)
 		push(c, cls, &word[i - 1], arena_block_off(a, ci, u, i - 1), gen);
 	if (want == ci->blocks)
 		return;
@@ -346,9 +342,9 @@ claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u, 
 {
 	arena_word *word = arena_words(c->a, ci, u);
 	uint64_t g = 0, w;
-	uint32_t i, n;
+	uint32_t n;
 
-	for (i = 0; i < ci->blocks; i++)
+	for (uint32_t i = 0; i < ci->blocks; i++)
 		if ((uint32_t)arena_peek(&word[i]) != WORD_FREE)
 			return false;
 	for (n = 0; n < ci->blocks && claim_block(c, u, head, &word[n], &g); n++)
@@ -356,7 +352,7 @@ claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u, 
 			*gen = g + WORD_GEN_ONE;
 	if (n == ci->blocks)
 		return true;
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		w = crpc_load_relaxed(&word[i]);
 		crpc_store_release(&word[i], word_gen(w) | WORD_FREE);
 		CRPC_CRASH_POINT("arena.trim.2");
@@ -372,9 +368,7 @@ claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u, 
 static bool
 tails_whole(const struct crpc_arena *a, const struct arena_class *ci, uint32_t u)
 {
-	uint32_t i;
-
-	for (i = 1; i < ci->units; i++)
+	for (uint32_t i = 1; i < ci->units; i++)
 		if ((uint32_t)crpc_load_relaxed(&a->unit[u + i]) != word_make(UNIT_TAIL, 0, i))
 			return false;
 	return true;
@@ -386,12 +380,11 @@ take_apart(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u,
 {
 	const struct crpc_arena *a = c->a;
 	uint64_t gen = word_gen(head), w;
-	uint32_t i;
 
 	CRPC_CRASH_POINT("arena.trim.1");
 	if (!tails_whole(a, ci, u) || !claim_all(c, ci, u, head, &gen))
 		return false;
-	for (i = 1; i < ci->units; i++) {
+	for (uint32_t i = 1; i < ci->units; i++) {
 		w = crpc_load_relaxed(&a->unit[u + i]);
 		crpc_store_relaxed(&a->unit[u + i],
 				word_gen(w) | word_make(UNIT_CLAIM, c->id, i));
@@ -418,12 +411,12 @@ search_all(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
 {
 	const struct crpc_arena *a = c->a;
 	const struct arena_class *ci;
-	uint32_t u, n;
+	uint32_t n;
 	uint64_t w;
 
 	c->stats.trims++;
 	crpc_arena_flush(c);
-	for (u = 0; u < a->units; u += ci == NULL ? 1 : ci->units) {
+	for (uint32_t u = 0; u < a->units; u += ci == NULL ? 1 : ci->units) {
 		/* A1 pairs with R1. */
 		w = crpc_load_acquire(&a->unit[u]);
 		ci = arena_span(a, u, w);

@@ -58,7 +58,7 @@ __crpc_shm_memfd(const char *name, bool huge)
 	if (fd < 0)
 		return __crpc_shm_failed(
 			name, huge ? "memfd_create of huge pages" : "memfd_create", -errno);
-	rc = __crpc_shm_fd_lock(fd, SHM_OWNER_BYTE);
+	rc = __crpc_shm_fd_lock(fd, SHM_OWNER_BYTE, F_WRLCK);
 	if (rc == 0)
 		return fd;
 	close(fd);
@@ -90,9 +90,8 @@ static bool
 has_group(const struct crpc_shm_peer *peer, gid_t gid)
 {
 	bool has = peer->gid == gid;
-	uint32_t i;
 
-	for (i = 0; i < peer->group_count; i++)
+	for (uint32_t i = 0; i < peer->group_count; i++)
 		has |= peer->groups[i] == gid;
 	return has;
 }
@@ -101,11 +100,10 @@ bool
 crpc_shm_allowed(const struct crpc_shm_allow *allow, const struct crpc_shm_peer *peer)
 {
 	bool may = peer->uid == geteuid() || peer->uid == 0;
-	uint32_t i;
 
-	for (i = 0; allow != NULL && i < allow->uid_count; i++)
+	for (uint32_t i = 0; allow != NULL && i < allow->uid_count; i++)
 		may |= peer->uid == allow->uids[i];
-	for (i = 0; allow != NULL && i < allow->gid_count; i++)
+	for (uint32_t i = 0; allow != NULL && i < allow->gid_count; i++)
 		may |= has_group(peer, allow->gids[i]);
 	return may;
 }
@@ -237,9 +235,8 @@ sock_listen(struct crpc_shm *seg, const struct sockaddr_un *addr)
 	return rc;
 }
 
-/* Free the address beside path of what it does not belong to; then listen there, if for seg. */
-static int
-sock_take(const char *path, struct crpc_shm *seg)
+int
+__crpc_shm_sock_take(const char *path, struct crpc_shm *seg)
 {
 	char sock[SHM_SOCK_MAX];
 	struct sockaddr_un addr;
@@ -253,12 +250,6 @@ sock_take(const char *path, struct crpc_shm *seg)
 		rc = sock_listen(seg, &addr);
 	close(dir);
 	return rc;
-}
-
-int
-__crpc_shm_sock_remove(const char *path)
-{
-	return sock_take(path, NULL);
 }
 
 int
@@ -279,7 +270,7 @@ __crpc_shm_door_open(struct crpc_shm *seg, int fd)
 		return __crpc_shm_failed(
 			seg->path, "cannot write it", errno == 0 ? -ENOSPC : -errno);
 	CRPC_CRASH_POINT("shm.door.1");
-	return sock_take(seg->path, seg);
+	return __crpc_shm_sock_take(seg->path, seg);
 }
 
 void
@@ -381,12 +372,12 @@ answer(const struct crpc_shm *seg, int sock)
 uint32_t
 crpc_shm_serve(struct crpc_shm *seg)
 {
-	uint32_t n = 0, tries;
+	uint32_t n = 0;
 	int sock, err;
 
 	if (seg->listen_fd < 0 || crpc_load_relaxed(&seg->hdr->state) != CRPC_SHM_READY)
 		return 0;
-	for (tries = 0; tries < SERVE_BURST; tries++) {
+	for (uint32_t tries = 0; tries < SERVE_BURST; tries++) {
 		sock = accept4(seg->listen_fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		err = sock < 0 ? errno : 0;
 		if (err == ECONNABORTED || err == EINTR)
@@ -414,15 +405,14 @@ crpc_shm_serve(struct crpc_shm *seg)
 static int
 take_fd(struct msghdr *msg)
 {
-	struct cmsghdr *c;
 	int fd = -1, one;
-	size_t i, n;
+	size_t n;
 
-	for (c = CMSG_FIRSTHDR(msg); c != NULL; c = CMSG_NXTHDR(msg, c)) {
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c != NULL; c = CMSG_NXTHDR(msg, c)) {
 		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
 			continue;
 		n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-		for (i = 0; i < n; i++) {
+		for (size_t i = 0; i < n; i++) {
 			memcpy(&one, CMSG_DATA(c) + i * sizeof(one), sizeof(one));
 			if (fd >= 0)
 				close(fd);

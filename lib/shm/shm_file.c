@@ -140,12 +140,12 @@ no_lock(const char *path, int rc)
 static int
 lock_leftover(const char *path, int fd)
 {
-	int rc = __crpc_shm_fd_lock(fd, SHM_REMOVE_BYTE);
+	int rc = __crpc_shm_fd_lock(fd, SHM_REMOVE_BYTE, F_WRLCK);
 
 	if (rc == -EAGAIN)
 		return -EBUSY;
 	if (rc == 0)
-		rc = __crpc_shm_fd_bar(fd);
+		rc = __crpc_shm_fd_lock(fd, SHM_OWNER_BYTE, F_RDLCK);
 	if (rc == -EAGAIN)
 		return crpc_fail(-EADDRINUSE,
 			"%s: belongs to a living process; stop it or use another name", path);
@@ -200,13 +200,13 @@ remove_leftover(const char *path)
 }
 
 int
-__crpc_shm_file_create(const char *path, mode_t mode)
+__crpc_shm_file_create(const char *path, mode_t mode, gid_t gid)
 {
 	const struct timespec pause = {.tv_nsec = BUSY_NS};
-	int fd, rc, round;
+	int fd, rc;
 	struct stat st;
 
-	for (round = 0; round < CREATE_ROUNDS; round++) {
+	for (int round = 0; round < CREATE_ROUNDS; round++) {
 		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
 		if (fd < 0 && errno != EEXIST)
 			return __crpc_shm_failed(path, "cannot create it", -errno);
@@ -223,11 +223,18 @@ __crpc_shm_file_create(const char *path, mode_t mode)
 		 * Between open and lock another creator may take the file for a leftover and remove
 		 * it; then this one has no name.
 		 */
-		rc = __crpc_shm_fd_lock(fd, SHM_OWNER_BYTE);
+		rc = __crpc_shm_fd_lock(fd, SHM_OWNER_BYTE, F_WRLCK);
 		if (rc == 0 && fstat(fd, &st) == 0 && at_path(path, st.st_dev, st.st_ino)) {
 			CRPC_CRASH_POINT("shm.create.2");
-			fchmod(fd, mode); /* whatever the umask: mode is who may attach */
-			return fd;
+			if (gid == 0 || gid == (gid_t)-1 || fchown(fd, (uid_t)-1, gid) == 0) {
+				/* Whatever the umask: mode is who may attach. */
+				fchmod(fd, mode);
+				return fd;
+			}
+			rc = -errno;
+			unlink(path);
+			close(fd);
+			return __crpc_shm_failed(path, "cannot give it to its group", rc);
 		}
 		if (rc != 0 && rc != -EAGAIN)
 			unlink(path);
@@ -250,10 +257,10 @@ crpc_shm_remove(const char *dir, const char *name)
 	if (rc != 0 || !__crpc_shm_sock_there(path))
 		return rc;
 	/* A socket without a door: no other process takes the name while we hold it. */
-	fd = __crpc_shm_file_create(path, 0600);
+	fd = __crpc_shm_file_create(path, 0600, 0);
 	if (fd < 0)
 		return fd;
-	rc = __crpc_shm_sock_remove(path);
+	rc = __crpc_shm_sock_take(path, NULL);
 	unlink(path);
 	close(fd);
 	return rc;

@@ -26,8 +26,8 @@ struct crpc_shm_lock {
 	pid_t pid; /**< Who took it: a forked child has neither the lock nor the page. */
 };
 
-static int
-lock_byte(int fd, uint32_t byte, short type)
+int
+__crpc_shm_fd_lock(int fd, uint32_t byte, short type)
 {
 	struct flock l = {.l_type = type,
 			.l_whence = SEEK_SET,
@@ -39,21 +39,9 @@ lock_byte(int fd, uint32_t byte, short type)
 	return errno == EACCES ? -EAGAIN : -errno;
 }
 
-int
-__crpc_shm_fd_lock(int fd, uint32_t byte)
-{
-	return lock_byte(fd, byte, F_WRLCK);
-}
-
-int
-__crpc_shm_fd_bar(int fd)
-{
-	return lock_byte(fd, SHM_OWNER_BYTE, F_RDLCK);
-}
-
 /*
  * The kernel reports any one lock of a range: halve it until a range is free or a single byte. A
- * read lock is no sign of life: see __crpc_shm_fd_bar().
+ * read lock is no sign of life: see __crpc_shm_fd_lock().
  */
 int
 __crpc_shm_fd_locks(int fd, uint32_t first, uint32_t last)
@@ -106,7 +94,7 @@ crpc_shm_lock_take(const struct crpc_shm *seg, uint32_t byte)
 	struct crpc_shm_lock *lock = NULL;
 	/* A description that holds no lock yet: of the memory, or of the file at the path. */
 	int fd = seg->memfd ? __crpc_shm_fd_reopen(seg->fd) : __crpc_shm_file_reopen(seg, O_RDWR);
-	int rc = fd < 0 ? fd : __crpc_shm_fd_lock(fd, byte);
+	int rc = fd < 0 ? fd : __crpc_shm_fd_lock(fd, byte, F_WRLCK);
 
 	if (fd < 0)
 		__crpc_shm_failed(seg->path, "cannot open it again", rc);
@@ -122,8 +110,7 @@ crpc_shm_lock_take(const struct crpc_shm *seg, uint32_t byte)
 		return lock;
 	if (fd >= 0)
 		close(fd);
-	errno = -rc;
-	return NULL;
+	return crpc_null(rc);
 }
 
 void

@@ -25,7 +25,7 @@ own_start_time(void)
 {
 	FILE *f = fopen("/proc/self/stat", "re");
 	char text[1024], *p;
-	size_t n, field;
+	size_t n;
 
 	if (f == NULL)
 		return 0;
@@ -33,7 +33,7 @@ own_start_time(void)
 	fclose(f);
 	text[n] = '\0';
 	p = strrchr(text, ')');
-	for (field = 2; p != NULL && field < 22; field++)
+	for (size_t field = 2; p != NULL && field < 22; field++)
 		p = strchr(p + 1, ' ');
 	return p == NULL ? 0 : strtoull(p, NULL, 10);
 }
@@ -56,7 +56,7 @@ conf_path(const struct crpc_shm_conf *conf, char *path)
 			"hugetlbfs none DIR) or do without");
 	rc = __crpc_shm_path(path, dir, conf->name);
 	if (rc == 0 &&
-		__crpc_shm_outside(path, "size of the segment", conf->size,
+		crpc_outside(path, "size of the segment", conf->size,
 			sizeof(struct crpc_shm_header), SHM_SIZE_LIMIT))
 		rc = -EINVAL;
 	return rc;
@@ -71,8 +71,7 @@ bind_node(const struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 
 	if (!conf->numa_bind || numa_available() < 0 || numa_max_node() == 0)
 		return 0;
-	if (__crpc_shm_outside(
-		    seg->path, "NUMA node", conf->numa_node, 0, (uint64_t)numa_max_node()))
+	if (crpc_outside(seg->path, "NUMA node", conf->numa_node, 0, (uint64_t)numa_max_node()))
 		return -EINVAL;
 	mask = numa_allocate_nodemask();
 	if (mask == NULL)
@@ -146,13 +145,12 @@ static void
 prefault(const struct crpc_shm *seg)
 {
 	_Atomic uint8_t *p = (_Atomic uint8_t *)seg->hdr;
-	uint64_t off;
 
 #ifdef MADV_POPULATE_WRITE
 	if (madvise(seg->hdr, seg->size, MADV_POPULATE_WRITE) == 0)
 		return;
 #endif
-	for (off = 0; off < seg->size; off += seg->page_size)
+	for (uint64_t off = 0; off < seg->size; off += seg->page_size)
 		crpc_fetch_add_relaxed(&p[off], 0);
 }
 
@@ -290,8 +288,8 @@ crpc_shm_create(const struct crpc_shm_conf *conf)
 		rc = copy_allow(seg, conf->allow);
 	if (rc != 0)
 		goto err;
-	name_fd = rc = __crpc_shm_file_create(
-		seg->path, conf->mode == 0 || conf->memfd ? 0600 : conf->mode);
+	name_fd = rc = __crpc_shm_file_create(seg->path,
+		conf->mode == 0 || conf->memfd ? 0600 : conf->mode, conf->memfd ? 0 : conf->gid);
 	if (rc < 0)
 		goto err;
 	if (conf->memfd)
@@ -315,8 +313,7 @@ crpc_shm_create(const struct crpc_shm_conf *conf)
 		close(data_fd);
 err:
 	free(seg);
-	errno = -rc;
-	return NULL;
+	return crpc_null(rc);
 }
 
 void

@@ -16,8 +16,9 @@
  */
 
 #include <sys/stat.h>
-#include <time.h>
 
+#include "crpc_clock.h"
+#include "crpc_conf.h"
 #include "crpc_shm.h"
 
 /** The byte whose lock says that the owner lives. */
@@ -84,10 +85,7 @@ struct crpc_shm {
 static inline uint64_t
 shm_now_ms(void)
 {
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+	return crpc_clock_monotonic_ns() / 1000000;
 }
 
 /* ---- crpc_shm.c ---- */
@@ -97,10 +95,6 @@ int __crpc_shm_failed(const char *path, const char *what, int rc);
 
 /** True, and logged, if a field is not what it must be. */
 bool __crpc_shm_wrong(const char *path, const char *field, uint64_t expected, uint64_t found);
-
-/** True, and logged, if a value is not in its range. */
-bool __crpc_shm_outside(
-	const char *path, const char *what, uint64_t found, uint64_t first, uint64_t last);
 
 /** Set the page size by the file system of seg->fd. 0 or -errno: -ENOTSUP if @p huge, and it has
  * no huge pages. */
@@ -133,18 +127,16 @@ int __crpc_shm_file_reopen(const struct crpc_shm *seg, int flags);
  * @return
  *   A descriptor whose description holds the lock, or -errno.
  */
-int __crpc_shm_file_create(const char *path, mode_t mode);
+int __crpc_shm_file_create(const char *path, mode_t mode, gid_t gid);
 
 /* ---- shm_lock.c ---- */
 
-/** Lock @p byte through @p fd's description. 0 or -errno, not logged; -EAGAIN: another has it. */
-int __crpc_shm_fd_lock(int fd, uint32_t byte);
-
 /**
- * Lock the owner's byte against owners without being one: attach() and others who ask whether the
- * owner lives see no lock. 0 or -errno, not logged; -EAGAIN if the owner lives.
+ * Lock @p byte through @p fd's description: with F_WRLCK, as its holder; or with F_RDLCK the
+ * owner's byte against owners without being one: attach() and others who ask whether the owner
+ * lives see no lock. 0 or -errno, not logged; -EAGAIN: another holds it.
  */
-int __crpc_shm_fd_bar(int fd);
+int __crpc_shm_fd_lock(int fd, uint32_t byte, short type);
 
 /** How many of the bytes from @p first to @p last other descriptions hold; -errno, not logged. */
 int __crpc_shm_fd_locks(int fd, uint32_t first, uint32_t last);
@@ -177,8 +169,9 @@ void __crpc_shm_door_state(const struct crpc_shm *seg, uint32_t state);
 /** Remove the socket and stop listening. Does nothing if there is none. */
 void __crpc_shm_door_close(struct crpc_shm *seg);
 
-/** Remove a socket that has no door, unless a process listens. The caller holds the name. */
-int __crpc_shm_sock_remove(const char *path);
+/** Remove a socket that has no door, unless a process listens; then listen there, if for @p seg.
+ * The caller holds the name. 0 or -errno. */
+int __crpc_shm_sock_take(const char *path, struct crpc_shm *seg);
 
 /** True if a socket stands beside @p path. */
 bool __crpc_shm_sock_there(const char *path);

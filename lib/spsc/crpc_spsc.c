@@ -25,32 +25,18 @@ crpc_spsc_variant_name(enum crpc_spsc_variant variant)
 	return (unsigned int)variant < CRPC_SPSC_LAYOUTS ? variant_names[variant] : "?";
 }
 
-/* Messages per flag; 0 for lamport, which has none. */
-static uint32_t
-per_of(uint32_t variant)
-{
-	switch (variant) {
-	case CRPC_SPSC_FASTFORWARD:
-	case CRPC_SPSC_ONESIDED:
-		return CRPC_SPSC_PACKED;
-	case CRPC_SPSC_FASTFORWARD_ALIGNED:
-	case CRPC_SPSC_ONESIDED_ALIGNED:
-		return CRPC_SPSC_ALIGNED;
-	default:
-		return 0;
-	}
-}
-
-static bool
-is_onesided(uint32_t variant)
-{
-	return variant == CRPC_SPSC_ONESIDED || variant == CRPC_SPSC_ONESIDED_ALIGNED;
-}
-
 static bool
 is_fastforward(uint32_t variant)
 {
 	return variant == CRPC_SPSC_FASTFORWARD || variant == CRPC_SPSC_FASTFORWARD_ALIGNED;
+}
+
+/* Messages per flag; 0 for variants that have none. */
+static uint32_t
+per_of(uint32_t variant)
+{
+	return is_fastforward(variant) || crpc_spsc_is_onesided(variant) ? crpc_spsc_per(variant)
+									 : 0;
 }
 
 /* Blocks for depth messages wherever the oldest lies in its block: see crpc_spsc_block.h. */
@@ -76,7 +62,7 @@ attr_check(const struct crpc_spsc_attr *a)
 			CRPC_SPSC_ESIZE_MIN, CRPC_SPSC_ESIZE_MAX);
 	if (a->lazy > a->depth)
 		return crpc_fail(-EINVAL, "lazy %u is above the ring depth %u", a->lazy, a->depth);
-	if (a->caller_credit && !is_onesided(a->variant))
+	if (a->caller_credit && !crpc_spsc_is_onesided(a->variant))
 		return crpc_fail(-EINVAL,
 			"%s rings give room back by themselves: caller credit is for onesided",
 			crpc_spsc_variant_name(a->variant));
@@ -107,7 +93,7 @@ int
 crpc_spsc_init(void *mem, size_t len, const struct crpc_spsc_attr *attr)
 {
 	ssize_t need = crpc_spsc_memsize(attr);
-	uint32_t per = per_of(attr->variant), i;
+	uint32_t per = per_of(attr->variant);
 	struct crpc_spsc_hdr *h = mem;
 	char *block = (char *)mem + CRPC_SPSC_DATA_OFFSET;
 	int rc;
@@ -131,7 +117,7 @@ crpc_spsc_init(void *mem, size_t len, const struct crpc_spsc_attr *attr)
 	crpc_store_relaxed(
 		(_Atomic uint32_t *)(void *)((char *)mem + CRPC_SPSC_TAIL_OFFSET), attr->start);
 	/* onesided: every block is full of the lap before the first: zeroes mean nothing. */
-	for (i = 0; is_onesided(attr->variant) && i < h->blocks; i++) {
+	for (uint32_t i = 0; crpc_spsc_is_onesided(attr->variant) && i < h->blocks; i++) {
 		crpc_store_relaxed(
 			__crpc_spsc_flag(block), (uint64_t)(uint32_t)(attr->start - 1) << 3 | per);
 		block += crpc_spsc_block_len(attr->esize, per);
@@ -230,7 +216,8 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 	if (rc != 0)
 		return rc;
 	per = per_of(h.variant);
-	has_tail = h.variant == CRPC_SPSC_LAMPORT || (is_onesided(h.variant) && !h.caller_credit);
+	has_tail = h.variant == CRPC_SPSC_LAMPORT ||
+		(crpc_spsc_is_onesided(h.variant) && !h.caller_credit);
 	*c = (struct crpc_spsc_cons){
 		.slots = base + CRPC_SPSC_DATA_OFFSET,
 		.head = (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_HEAD_OFFSET),
@@ -295,18 +282,19 @@ crpc_spsc_free_count(const struct crpc_spsc_prod *p)
 uint32_t
 crpc_spsc_count(const struct crpc_spsc_cons *c)
 {
-	uint32_t per = per_of(c->variant), n = 0, lap = c->lap, here, i;
+	uint32_t per = per_of(c->variant), n = 0, lap = c->lap, here;
 	uint32_t blocks = per != 0 ? (uint32_t)((c->end - c->slots) / c->block) : 0;
 	char *b = c->pos;
 	uint64_t flag;
 
 	if (per == 0) /* A1 pairs with R1. */
 		return distance(c->next, crpc_load_acquire(c->head), c->depth);
-	for (i = 0; i < blocks; i++) {
+	for (uint32_t i = 0; i < blocks; i++) {
 		/* A3 pairs with R3. */
 		flag = crpc_load_acquire(__crpc_spsc_flag(b));
 		here = (uint32_t)(flag & 7);
-		if ((is_onesided(c->variant) && (uint32_t)(flag >> 3) != lap) || here > per)
+		if ((crpc_spsc_is_onesided(c->variant) && (uint32_t)(flag >> 3) != lap) ||
+			here > per)
 			break;
 		n += here;
 		if (here < per)
@@ -321,14 +309,14 @@ crpc_spsc_count(const struct crpc_spsc_cons *c)
 static unsigned int
 check_flags(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, uint32_t per, FILE *out)
 {
-	bool one = is_onesided(p->variant);
+	bool one = crpc_spsc_is_onesided(p->variant);
 	uint32_t left = p->next - c->next + c->taken, lap = c->lap, here;
-	uint32_t blocks = (uint32_t)((p->end - p->slots) / p->block), i;
+	uint32_t blocks = (uint32_t)((p->end - p->slots) / p->block);
 	char *b = c->slots + (c->pos - c->slots);
 	unsigned int bad = 0;
 	uint64_t flag, want;
 
-	for (i = 0; i < blocks; i++) {
+	for (uint32_t i = 0; i < blocks; i++) {
 		here = left < per ? left : per;
 		flag = crpc_load_acquire(__crpc_spsc_flag(b));
 		want = one ? (here != 0 ? (uint64_t)lap << 3 | here
@@ -377,27 +365,4 @@ crpc_spsc_check(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, 
 	if (per != 0)
 		bad += check_flags(p, c, per, out);
 	return (int)bad;
-}
-
-void
-crpc_spsc_dump(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, FILE *out)
-{
-	if (p != NULL)
-		fprintf(out,
-			"producer %s depth %u esize %u next %u published %u limit %u lazy "
-			"%u fill %u "
-			"block %zu lap %u free %u\n",
-			crpc_spsc_variant_name(p->variant), p->depth, p->esize, p->next,
-			p->published, p->limit, p->lazy, p->fill,
-			p->block != 0 ? (size_t)(p->pos - p->slots) / p->block : 0, p->lap,
-			crpc_spsc_free_count(p));
-	if (c != NULL)
-		fprintf(out,
-			"consumer %s depth %u esize %u next %u freed %u released %u batch "
-			"%u taken %u "
-			"avail %u block %zu lap %u count %u\n",
-			crpc_spsc_variant_name(c->variant), c->depth, c->esize, c->next, c->freed,
-			c->released, c->batch, c->taken, c->avail,
-			c->block != 0 ? (size_t)(c->pos - c->slots) / c->block : 0, c->lap,
-			crpc_spsc_count(c));
 }

@@ -15,8 +15,7 @@
  *     crpc_spsc_flush(&p)
  *
  * Every call costs one indirect call, and the size is read from the end. Where that matters,
- * include the variant's header instead (crpc_spsc_lamport.h, crpc_spsc_fastforward.h,
- * crpc_spsc_onesided.h): same ends, same memory, and a constant size.
+ * use crpc_spsc_inline.h instead: same ends, same memory, a constant variant and size.
  *
  * Which one: doc/guides/spsc.md. Setup, threads and ownership: crpc_spsc_base.h.
  *
@@ -24,6 +23,8 @@
  * producer with attr.lazy above 1 calls flush whenever it stops producing, a poll loop once per
  * turn.
  */
+
+#include <errno.h>
 
 #include "crpc_spsc_base.h"
 
@@ -61,7 +62,11 @@ crpc_spsc_enqueue_burst(struct crpc_spsc_prod *p, const void *msgs, uint32_t n)
 }
 
 /** Enqueue one message: 0, or -EAGAIN (full). */
-int crpc_spsc_enqueue(struct crpc_spsc_prod *p, const void *msg);
+static inline int
+crpc_spsc_enqueue(struct crpc_spsc_prod *p, const void *msg)
+{
+	return p->ops->enqueue_burst(p, msg, 1) == 1 ? 0 : -EAGAIN;
+}
 
 /**
  * Room for up to @p want messages in the ring itself.
@@ -115,7 +120,11 @@ crpc_spsc_dequeue_burst(struct crpc_spsc_cons *c, void *msgs, uint32_t n)
 }
 
 /** Dequeue one message: 0, or -EAGAIN (empty). */
-int crpc_spsc_dequeue(struct crpc_spsc_cons *c, void *msg);
+static inline int
+crpc_spsc_dequeue(struct crpc_spsc_cons *c, void *msg)
+{
+	return c->ops->dequeue_burst(c, msg, 1) == 1 ? 0 : -EAGAIN;
+}
 
 /**
  * Up to @p want messages to read in the ring itself; they count as read.

@@ -24,7 +24,7 @@
  *     crpc_spsc_init(mem, len, &attr)        once, by whoever owns the memory
  *     crpc_spsc_prod_attach(&p, mem, len)    once, by the producer
  *     crpc_spsc_cons_attach(&c, mem, len)    once, by the consumer
- *     ... enqueue, flush ... dequeue ...     (crpc_spsc.h, or a variant's own header to inline it)
+ *     ... enqueue, flush ... dequeue ...     (crpc_spsc.h, or crpc_spsc_inline.h)
  *     crpc_spsc_check(&p, &c, out)           at rest
  *
  * Threads: a crpc_spsc_prod belongs to one thread, a crpc_spsc_cons to one, which may be the same.
@@ -160,6 +160,22 @@ struct crpc_spsc_cons {
 	const struct crpc_spsc_ops *ops;
 };
 
+/** Messages behind one flag of a flagged variant. */
+static inline uint32_t
+crpc_spsc_per(enum crpc_spsc_variant variant)
+{
+	return variant == CRPC_SPSC_FASTFORWARD || variant == CRPC_SPSC_ONESIDED
+		? CRPC_SPSC_PACKED
+		: CRPC_SPSC_ALIGNED;
+}
+
+/** Whether blocks carry a generation. */
+static inline bool
+crpc_spsc_is_onesided(enum crpc_spsc_variant variant)
+{
+	return variant == CRPC_SPSC_ONESIDED || variant == CRPC_SPSC_ONESIDED_ALIGNED;
+}
+
 /** Bytes of one block of @p per messages behind one flag: whole lines. */
 static inline uint32_t
 crpc_spsc_block_len(uint32_t esize, uint32_t per)
@@ -256,9 +272,6 @@ int crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len);
  *   Number of violations; 0 is a sound ring.
  */
 int crpc_spsc_check(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, FILE *out);
-
-/** Write both ends' state as text; either end may be NULL. */
-void crpc_spsc_dump(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, FILE *out);
 
 /**
  * Messages that can be enqueued now. Not for a datapath: the flagged variants look at every block.

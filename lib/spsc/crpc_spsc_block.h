@@ -4,8 +4,8 @@
 
 /**
  * @file
- * The body of the flagged rings; crpc_spsc_fastforward.h and crpc_spsc_onesided.h are its two
- * faces.
+ * The body of the flagged rings, fastforward and onesided: a block's own flag says what is in
+ * it, and no index is shared. Called by crpc_spsc_inline.h.
  *
  *     block   | flag | m | m | m | m | m | m | m | pad |     per = 7: a block of 8-byte messages is
  *              8 bytes                                       exactly one cache line
@@ -24,6 +24,12 @@
  *
  * A block is free only as a whole, so the ring has one block more than depth messages fill: depth
  * messages fit wherever the oldest of them lies in its block.
+ *
+ * fastforward is after J. Giacomoni, T. Moseley, M. Vachharajani, "FastForward for efficient
+ * pipeline parallelism" (PPoPP 2008), with a count for seven messages where the paper has one
+ * NULL per message. A message and its flag travel in one line, so a lone message arrives after
+ * one line transfer; CRPC_SPSC_ALIGNED keeps it so for every message, CRPC_SPSC_PACKED moves
+ * fewer lines.
  *
  * `one` in the calls below is a constant: true is onesided.
  */
@@ -130,13 +136,12 @@ crpc_inline void
 __crpc_spsc_block_ahead(struct crpc_spsc_prod *p, uint32_t len, uint32_t per, bool one)
 {
 	char *at = p->pos + (size_t)__CRPC_SPSC_BLOCK_AHEAD * len;
-	uint32_t i;
 
 	if (one ? p->limit - p->next < (__CRPC_SPSC_BLOCK_AHEAD + 1) * per
 		: p->limit <= __CRPC_SPSC_BLOCK_AHEAD)
 		return;
 	at -= at >= p->end ? p->end - p->slots : 0;
-	for (i = 0; i < len; i += CRPC_CACHE_LINE)
+	for (uint32_t i = 0; i < len; i += CRPC_CACHE_LINE)
 		__crpc_spsc_prefetchw(at + i);
 }
 
@@ -168,7 +173,7 @@ crpc_inline uint32_t
 __crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
 	const void *msgs, uint32_t n)
 {
-	uint32_t done = 0, run, i;
+	uint32_t done = 0, run;
 	const char *src = (const char *)msgs;
 	void *first;
 
@@ -178,7 +183,7 @@ __crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per
 		if (run == 0)
 			break;
 		run = per == 1 ? 1 : run; /* no loop, which GCC would unroll */
-		for (i = 0; i < run; i++, src += esize)
+		for (uint32_t i = 0; i < run; i++, src += esize)
 			crpc_spsc_copy((char *)first + (size_t)i * esize, src, esize);
 		__crpc_spsc_block_commit(p, esize, per, one, run);
 		done += run;
@@ -278,17 +283,16 @@ crpc_inline uint32_t
 __crpc_spsc_block_dequeue(
 	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, void *msgs, uint32_t n)
 {
-	uint32_t done = 0, run, i;
+	uint32_t done = 0, run;
 	char *dst = (char *)msgs;
 	void *first;
 
 	while (done < n) {
-		run = __crpc_spsc_block_peek(
-			c, esize, per, one, per == 1 ? 1 : n - done, &first);
+		run = __crpc_spsc_block_peek(c, esize, per, one, per == 1 ? 1 : n - done, &first);
 		if (run == 0)
 			break;
 		run = per == 1 ? 1 : run; /* no loop, which GCC would unroll */
-		for (i = 0; i < run; i++, dst += esize)
+		for (uint32_t i = 0; i < run; i++, dst += esize)
 			crpc_spsc_copy(dst, (const char *)first + (size_t)i * esize, esize);
 		done += run;
 	}

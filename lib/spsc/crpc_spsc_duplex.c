@@ -122,21 +122,3 @@ crpc_spsc_duplex_check(
 			c->sent, c->got, s->taken);
 	return (int)bad;
 }
-
-void
-crpc_spsc_duplex_dump(
-	const struct crpc_spsc_duplex_client *c, const struct crpc_spsc_duplex_server *s, FILE *out)
-{
-	if (c != NULL)
-		fprintf(out,
-			"client duplex depth %u esize %u next %u published %u read %u freed %u "
-			"limit %u lazy %u lone sent %" PRIu64 " got %" PRIu64 "\n",
-			c->depth, c->esize, c->next, c->published, c->read, c->freed, c->limit,
-			c->lazy, c->sent, c->got);
-	if (s != NULL)
-		fprintf(out,
-			"server duplex depth %u esize %u next %u answered %u published %u "
-			"limit %u lazy %u lone taken %" PRIu64 "\n",
-			s->depth, s->esize, s->next, s->answered, s->published, s->limit, s->lazy,
-			s->taken);
-}

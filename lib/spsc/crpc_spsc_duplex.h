@@ -105,10 +105,6 @@ int crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem,
 int crpc_spsc_duplex_check(const struct crpc_spsc_duplex_client *c,
 	const struct crpc_spsc_duplex_server *s, FILE *out);
 
-/** Write both ends' state as text; either end may be NULL. */
-void crpc_spsc_duplex_dump(const struct crpc_spsc_duplex_client *c,
-	const struct crpc_spsc_duplex_server *s, FILE *out);
-
 /*
  * Ask for the lines of the messages from *fetched to AHEAD lines behind @p next, as far as @p
  * limit. One by one, that is done once per line.
@@ -117,7 +113,7 @@ crpc_inline void
 __crpc_spsc_duplex_fetch(const char *slots, uint32_t mask, uint32_t esize, uint32_t next, bool one,
 	uint32_t limit, uint32_t *fetched)
 {
-	uint32_t step = esize < CRPC_CACHE_LINE ? CRPC_CACHE_LINE / esize : 1, at = *fetched, i;
+	uint32_t step = esize < CRPC_CACHE_LINE ? CRPC_CACHE_LINE / esize : 1, at = *fetched;
 	uint32_t to = next + CRPC_SPSC_DUPLEX_AHEAD * step;
 
 	/* step is 8, 4, 2 or 1: a size is a multiple of 8 */
@@ -126,9 +122,31 @@ __crpc_spsc_duplex_fetch(const char *slots, uint32_t mask, uint32_t esize, uint3
 	if ((int32_t)(limit - to) < 0)
 		to = limit;
 	for (; (int32_t)(to - at) > 0; at += step)
-		for (i = 0; i < esize; i += CRPC_CACHE_LINE)
+		for (uint32_t i = 0; i < esize; i += CRPC_CACHE_LINE)
 			__crpc_spsc_prefetchw(slots + (size_t)(at & mask) * esize + i);
 	*fetched = at;
+}
+
+/*
+ * Give out up to @p want of the n messages that wait at position *at, in one stretch, and ask for
+ * the lines behind them.
+ */
+crpc_inline uint32_t
+__crpc_spsc_duplex_take(const char *slots, uint32_t depth, uint32_t esize, uint32_t want,
+	uint32_t n, uint32_t *at, uint32_t *fetched)
+{
+	uint32_t i = *at & (depth - 1), limit = *at + n;
+	bool single = crpc_constant(want) && want == 1;
+
+	if (single) {
+		n = 1;
+	} else {
+		n = n < want ? n : want;
+		n = n < depth - i ? n : depth - i;
+	}
+	*at += n;
+	__crpc_spsc_duplex_fetch(slots, depth - 1, esize, *at, single, limit, fetched);
+	return n;
 }
 
 /** Publish the requests that were written. Client. */
@@ -211,24 +229,15 @@ crpc_inline uint32_t
 crpc_spsc_duplex_poll(
 	struct crpc_spsc_duplex_client *c, uint32_t esize, uint32_t want, void **first)
 {
-	uint32_t i = c->read & (c->depth - 1), n = c->limit - c->read;
+	uint32_t n = c->limit - c->read;
 
-	*first = c->slots + (size_t)i * esize;
+	*first = c->slots + (size_t)(c->read & (c->depth - 1)) * esize;
 	if (crpc_unlikely(n == 0)) {
 		n = __crpc_spsc_duplex_look_done(c);
 		if (n == 0)
 			return 0;
 	}
-	if (crpc_constant(want) && want == 1) {
-		n = 1;
-	} else {
-		n = n < want ? n : want;
-		n = n < c->depth - i ? n : c->depth - i;
-	}
-	c->read += n;
-	__crpc_spsc_duplex_fetch(c->slots, c->depth - 1, esize, c->read,
-		crpc_constant(want) && want == 1, c->limit, &c->fetched);
-	return n;
+	return __crpc_spsc_duplex_take(c->slots, c->depth, esize, want, n, &c->read, &c->fetched);
 }
 
 /** Give back the slots of all replies that were polled. Client. */
@@ -283,24 +292,15 @@ crpc_inline uint32_t
 crpc_spsc_duplex_recv(
 	struct crpc_spsc_duplex_server *s, uint32_t esize, uint32_t want, void **first)
 {
-	uint32_t i = s->next & (s->depth - 1), n = s->limit - s->next;
+	uint32_t n = s->limit - s->next;
 
-	*first = s->slots + (size_t)i * esize;
+	*first = s->slots + (size_t)(s->next & (s->depth - 1)) * esize;
 	if (crpc_unlikely(n == 0)) {
 		n = __crpc_spsc_duplex_look_head(s);
 		if (n == 0)
 			return 0;
 	}
-	if (crpc_constant(want) && want == 1) {
-		n = 1;
-	} else {
-		n = n < want ? n : want;
-		n = n < s->depth - i ? n : s->depth - i;
-	}
-	s->next += n;
-	__crpc_spsc_duplex_fetch(s->slots, s->depth - 1, esize, s->next,
-		crpc_constant(want) && want == 1, s->limit, &s->fetched);
-	return n;
+	return __crpc_spsc_duplex_take(s->slots, s->depth, esize, want, n, &s->next, &s->fetched);
 }
 
 /** The @p n oldest requests that recv gave now hold their replies. Server. */

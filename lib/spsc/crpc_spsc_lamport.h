@@ -108,7 +108,7 @@ crpc_inline uint32_t
 crpc_spsc_lamport_enqueue_burst(
 	struct crpc_spsc_prod *p, uint32_t esize, const void *msgs, uint32_t n)
 {
-	uint32_t done = 0, run, i;
+	uint32_t done = 0, run;
 	const char *src = (const char *)msgs;
 	void *first;
 
@@ -119,31 +119,13 @@ crpc_spsc_lamport_enqueue_burst(
 		run = crpc_spsc_lamport_reserve(p, esize, n - done, &first);
 		if (run == 0)
 			break;
-		for (i = 0; i < run; i++, src += esize)
+		for (uint32_t i = 0; i < run; i++, src += esize)
 			crpc_spsc_copy((char *)first + (size_t)i * esize, src, esize);
 		p->next += run;
 		done += run;
 	}
 	crpc_spsc_lamport_commit(p, 0);
 	return done;
-}
-
-/**
- * Enqueue one message.
- *
- * @param p
- *   The producer's end.
- * @param esize
- *   Bytes of a message.
- * @param msg
- *   The message.
- * @return
- *   True; false: the ring is full.
- */
-crpc_inline bool
-crpc_spsc_lamport_enqueue(struct crpc_spsc_prod *p, uint32_t esize, const void *msg)
-{
-	return crpc_spsc_lamport_enqueue_burst(p, esize, msg, 1) == 1;
 }
 
 /* Publish how far the consumer is. */
@@ -229,7 +211,7 @@ crpc_spsc_lamport_release(struct crpc_spsc_cons *c)
 crpc_inline uint32_t
 crpc_spsc_lamport_dequeue_burst(struct crpc_spsc_cons *c, uint32_t esize, void *msgs, uint32_t n)
 {
-	uint32_t done = 0, run, i;
+	uint32_t done = 0, run;
 	char *dst = (char *)msgs;
 	void *first;
 
@@ -239,30 +221,12 @@ crpc_spsc_lamport_dequeue_burst(struct crpc_spsc_cons *c, uint32_t esize, void *
 		run = crpc_spsc_lamport_peek(c, esize, n - done, &first);
 		if (run == 0)
 			break;
-		for (i = 0; i < run; i++, dst += esize)
+		for (uint32_t i = 0; i < run; i++, dst += esize)
 			crpc_spsc_copy(dst, (const char *)first + (size_t)i * esize, esize);
 		done += run;
 	}
 	crpc_spsc_lamport_release(c);
 	return done;
-}
-
-/**
- * Dequeue one message; ends an open peek.
- *
- * @param c
- *   The consumer's end.
- * @param esize
- *   Bytes of a message.
- * @param msg
- *   Takes it.
- * @return
- *   True; false: the ring is empty.
- */
-crpc_inline bool
-crpc_spsc_lamport_dequeue(struct crpc_spsc_cons *c, uint32_t esize, void *msg)
-{
-	return crpc_spsc_lamport_dequeue_burst(c, esize, msg, 1) == 1;
 }
 
 #endif

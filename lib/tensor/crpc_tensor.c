@@ -48,10 +48,9 @@ static int
 count_bytes(const struct crpc_tensor *t, uint32_t size, uint64_t *bytes)
 {
 	uint64_t elems = 1, step, last = 0;
-	uint32_t i;
 	bool empty = false, wide = false;
 
-	for (i = 0; i < t->rank; i++) {
+	for (uint32_t i = 0; i < t->rank; i++) {
 		if (!count_dim(&elems, t->shape[i], &empty))
 			return refuse_many(t->shape, i);
 		wide |= __builtin_mul_overflow(t->shape[i] - 1, (uint64_t)t->stride[i], &step);
@@ -70,7 +69,7 @@ count_bytes(const struct crpc_tensor *t, uint32_t size, uint64_t *bytes)
 static crpc_noinline int
 refuse_field(const struct crpc_tensor *t)
 {
-	uint32_t i, size = crpc_tensor_dtype_size(t->dtype);
+	uint32_t size = crpc_tensor_dtype_size(t->dtype);
 
 	if (size == 0)
 		crpc_err("tensor: type %u is none: expected 1 to %d", t->dtype, CRPC_TENSOR_F64);
@@ -79,7 +78,7 @@ refuse_field(const struct crpc_tensor *t)
 	else if (t->offset % size != 0)
 		crpc_err("tensor: offset %llu: expected a multiple of the element's %u bytes",
 			(unsigned long long)t->offset, size);
-	for (i = 0; i < t->rank && t->rank <= CRPC_TENSOR_RANK_MAX; i++) {
+	for (uint32_t i = 0; i < t->rank && t->rank <= CRPC_TENSOR_RANK_MAX; i++) {
 		if (t->stride[i] < 0)
 			crpc_err("tensor: stride[%u] is %lld: expected 0 or more", i,
 				(long long)t->stride[i]);
@@ -92,11 +91,10 @@ static int
 check_fields(const struct crpc_tensor *t, uint32_t size)
 {
 	int64_t sign = 0;
-	uint32_t i;
 
 	if (size == 0 || t->rank > CRPC_TENSOR_RANK_MAX || (t->offset & (size - 1)) != 0)
 		return refuse_field(t);
-	for (i = 0; i < t->rank; i++)
+	for (uint32_t i = 0; i < t->rank; i++)
 		sign |= t->stride[i];
 	return sign < 0 ? refuse_field(t) : 0;
 }
@@ -106,9 +104,8 @@ static int
 check_frame(const struct crpc_tensor *t)
 {
 	uint64_t rest = t->zero | t->zero2;
-	uint32_t i;
 
-	for (i = t->rank; i < CRPC_TENSOR_RANK_MAX; i++)
+	for (uint32_t i = t->rank; i < CRPC_TENSOR_RANK_MAX; i++)
 		rest |= t->shape[i] | (uint64_t)t->stride[i];
 	if (t->magic != CRPC_TENSOR_MAGIC || t->version != CRPC_TENSOR_VERSION)
 		return crpc_fail(-EPROTO, "tensor: magic 0x%x version %u: expected 0x%x version %u",
@@ -142,11 +139,11 @@ static int
 check_unique(const struct crpc_tensor *t)
 {
 	uint64_t shape[CRPC_TENSOR_RANK_MAX], stride[CRPC_TENSOR_RANK_MAX], span = 1;
-	uint32_t i, k, n = 0;
+	uint32_t k, n = 0;
 
 	if (crpc_tensor_is_contiguous(t))
 		return 0;
-	for (i = 0; i < t->rank; i++) {
+	for (uint32_t i = 0; i < t->rank; i++) {
 		if (t->shape[i] == 1)
 			continue;
 		for (k = n++; k > 0 && stride[k - 1] > (uint64_t)t->stride[i]; k--) {
@@ -156,7 +153,7 @@ check_unique(const struct crpc_tensor *t)
 		stride[k] = (uint64_t)t->stride[i];
 		shape[k] = t->shape[i];
 	}
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (stride[i] < span)
 			return crpc_fail(-ENOTUNIQ,
 				"tensor: stride %llu is below the %llu elements that it must step "
@@ -238,11 +235,10 @@ static int
 set_dense(struct crpc_tensor *t, uint32_t size, uint32_t rank, const uint64_t *shape)
 {
 	uint64_t step = 1;
-	uint32_t i;
 	bool empty = false;
 
 	t->rank = (uint8_t)rank;
-	for (i = rank; i-- > 0;) {
+	for (uint32_t i = rank; i-- > 0;) {
 		t->shape[i] = shape[i];
 		t->stride[i] = (int64_t)step;
 		if (!count_dim(&step, shape[i], &empty))
@@ -346,9 +342,9 @@ int
 crpc_tensor_transpose(struct crpc_tensor *dst, const struct crpc_tensor *src, const uint32_t *perm)
 {
 	struct crpc_tensor t = *src;
-	uint32_t i, from, seen = 0;
+	uint32_t from, seen = 0;
 
-	for (i = 0; i < src->rank; i++) {
+	for (uint32_t i = 0; i < src->rank; i++) {
 		from = perm != NULL ? perm[i] : src->rank - 1u - i;
 		if (from >= src->rank || (seen & 1u << from) != 0)
 			return crpc_fail(-EINVAL,
@@ -366,14 +362,14 @@ crpc_tensor_broadcast(struct crpc_tensor *dst, const struct crpc_tensor *src, ui
 	const uint64_t *shape)
 {
 	struct crpc_tensor t = *src;
-	uint32_t i, k;
+	uint32_t k;
 
 	if (rank < src->rank || rank > CRPC_TENSOR_RANK_MAX)
 		return crpc_fail(-EINVAL,
 			"tensor: broadcast from rank %u to %u: expected no less, and at most %d",
 			src->rank, rank, CRPC_TENSOR_RANK_MAX);
 	t.rank = (uint8_t)rank;
-	for (i = 0; i < rank; i++) {
+	for (uint32_t i = 0; i < rank; i++) {
 		t.shape[i] = shape[i];
 		t.stride[i] = 0;
 		if (i < rank - src->rank)
@@ -397,9 +393,8 @@ uint64_t
 crpc_tensor_elems(const struct crpc_tensor *t)
 {
 	uint64_t n = 1;
-	uint32_t i;
 
-	for (i = 0; i < t->rank; i++)
+	for (uint32_t i = 0; i < t->rank; i++)
 		n *= t->shape[i];
 	return n;
 }
@@ -408,11 +403,10 @@ bool
 crpc_tensor_is_contiguous(const struct crpc_tensor *t)
 {
 	uint64_t step = 1;
-	uint32_t i;
 
 	if (t->length == 0)
 		return true;
-	for (i = t->rank; i-- > 0;) {
+	for (uint32_t i = t->rank; i-- > 0;) {
 		if (t->shape[i] != 1 && (uint64_t)t->stride[i] != step)
 			return false;
 		step *= t->shape[i];
@@ -429,12 +423,10 @@ crpc_tensor_same_shape(const struct crpc_tensor *a, const struct crpc_tensor *b)
 bool
 crpc_tensor_equal(const struct crpc_tensor *a, const struct crpc_tensor *b)
 {
-	uint32_t i;
-
 	if (a->dtype != b->dtype || a->segment != b->segment || a->offset != b->offset ||
 		a->length != b->length || !crpc_tensor_same_shape(a, b))
 		return false;
-	for (i = 0; i < a->rank; i++) {
+	for (uint32_t i = 0; i < a->rank; i++) {
 		if (a->shape[i] > 1 && a->stride[i] != b->stride[i])
 			return false;
 	}

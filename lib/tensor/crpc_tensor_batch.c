@@ -55,7 +55,7 @@ crpc_tensor_batch_op(
 	struct crpc_tensor_batch_head *head = head_of(b);
 	struct crpc_tensor_op op = {
 		.code = (uint16_t)code, .nin = args->nin, .nout = args->nout, .value = args->value};
-	uint32_t i, n = (uint32_t)args->nin + args->nout;
+	uint32_t n = (uint32_t)args->nin + args->nout;
 
 	if (head->nops == CRPC_TENSOR_BATCH_OPS_MAX)
 		return crpc_fail(
@@ -64,7 +64,7 @@ crpc_tensor_batch_op(
 		return crpc_fail(-EINVAL,
 			"tensor: operation %u with %u arrays: expected 1 to %u with at most %d",
 			code, n, UINT16_MAX, CRPC_TENSOR_OP_ARGS_MAX);
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (args->arg[i] < 0 || args->arg[i] >= head->ntensors)
 			return crpc_fail(-EINVAL,
 				"tensor: operation names array %d: the batch has %u", args->arg[i],
@@ -88,14 +88,12 @@ crpc_tensor_batch_ops(const struct crpc_tensor_batch *b)
 int
 crpc_tensor_batch_statuses(const void *data, uint32_t len, int32_t *status, uint32_t n)
 {
-	uint32_t i;
-
 	if (len != n * sizeof(status[0]))
 		return crpc_fail(
 			-EPROTO, "tensor: an answer of %u bytes: expected %u statuses", len, n);
 	if (n != 0)
 		memcpy(status, data, len);
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (status[i] > 0 || status[i] < -4095)
 			return crpc_fail(-EPROTO,
 				"tensor: status %d of operation %u: expected 0 or an errno",

@@ -28,12 +28,12 @@ static void
 walk_init(struct walk *w, const struct crpc_tensor *dst, const struct crpc_tensor *src)
 {
 	uint64_t n, ds, ss;
-	uint32_t i, last;
+	uint32_t last;
 
 	w->rank = 0;
 	w->dst_size = crpc_tensor_dtype_size(dst->dtype);
 	w->src_size = crpc_tensor_dtype_size(src->dtype);
-	for (i = 0; i < dst->rank; i++) {
+	for (uint32_t i = 0; i < dst->rank; i++) {
 		n = dst->shape[i];
 		ds = (uint64_t)dst->stride[i] * w->dst_size;
 		ss = (uint64_t)src->stride[i] * w->src_size;
@@ -87,27 +87,25 @@ static void
 row_copy(const struct walk *w, uint8_t *dst, uint64_t dst_step, const uint8_t *src,
 	uint64_t src_step, uint64_t n)
 {
-	uint64_t i;
-
 	if (dst_step == w->dst_size && src_step == w->src_size) {
 		memcpy(dst, src, n * w->dst_size);
 		return;
 	}
 	switch (w->dst_size) {
 	case 1:
-		for (i = 0; i < n; i++)
+		for (uint64_t i = 0; i < n; i++)
 			dst[i * dst_step] = src[i * src_step];
 		break;
 	case 2:
-		for (i = 0; i < n; i++)
+		for (uint64_t i = 0; i < n; i++)
 			memcpy(dst + i * dst_step, src + i * src_step, 2);
 		break;
 	case 4:
-		for (i = 0; i < n; i++)
+		for (uint64_t i = 0; i < n; i++)
 			memcpy(dst + i * dst_step, src + i * src_step, 4);
 		break;
 	default:
-		for (i = 0; i < n; i++)
+		for (uint64_t i = 0; i < n; i++)
 			memcpy(dst + i * dst_step, src + i * src_step, 8);
 	}
 }

@@ -102,23 +102,19 @@ crpc_tensor_runner_create(const struct crpc_tensor_runner_conf *conf)
 {
 	const struct crpc_tensor_space *offered = conf->offered;
 	struct crpc_tensor_runner *r;
-	uint32_t i;
 
-	if (offered != NULL && offered->count > CRPC_TENSOR_SEGMENTS_MAX) {
-		errno = crpc_fail(EINVAL, "tensor: %u segments offered: expected at most %d",
-			offered->count, CRPC_TENSOR_SEGMENTS_MAX);
-		return NULL;
-	}
+	if (offered != NULL && offered->count > CRPC_TENSOR_SEGMENTS_MAX)
+		return crpc_null(
+			crpc_fail(-EINVAL, "tensor: %u segments offered: expected at most %d",
+				offered->count, CRPC_TENSOR_SEGMENTS_MAX));
 	r = calloc(1, sizeof(*r));
-	if (r == NULL) {
-		errno = crpc_fail(
-			ENOMEM, "tensor: no memory for a runner of %zu bytes", sizeof(*r));
-		return NULL;
-	}
+	if (r == NULL)
+		return crpc_null(crpc_fail(
+			-ENOMEM, "tensor: no memory for a runner of %zu bytes", sizeof(*r)));
 	r->elems_max = conf->elems_max != 0 ? conf->elems_max : ELEMS_MAX_DEFAULT;
 	r->space.segment = r->segment;
 	r->space.count = offered != NULL && offered->count > 1 ? offered->count : 1;
-	for (i = 1; i < r->space.count; i++)
+	for (uint32_t i = 1; i < r->space.count; i++)
 		r->segment[i] = offered->segment[i];
 	return r;
 }
@@ -210,10 +206,8 @@ take_arg(const struct crpc_tensor_runner *r, const struct crpc_tensor *t, bool w
 static inline int
 check_apart(const struct crpc_tensor_call *call)
 {
-	uint32_t i, k;
-
-	for (i = call->nin; i < call->nin + call->nout; i++) {
-		for (k = 0; k < i; k++) {
+	for (uint32_t i = call->nin; i < call->nin + call->nout; i++) {
+		for (uint32_t k = 0; k < i; k++) {
 			if (crpc_tensor_overlap(call->t[i], call->t[k]))
 				return crpc_fail(-ENOTUNIQ,
 					"tensor: arrays %u and %u of an operation overlap, and one "
@@ -228,7 +222,7 @@ check_apart(const struct crpc_tensor_call *call)
 static inline int
 take_op(const struct op *op, const struct batch *b, const struct crpc_tensor_op *in)
 {
-	uint32_t i, n = (uint32_t)in->nin + in->nout;
+	uint32_t n = (uint32_t)in->nin + in->nout;
 
 	if (op == NULL)
 		return crpc_fail(-ENOSYS, "tensor: operation %u is unknown", in->code);
@@ -237,7 +231,7 @@ take_op(const struct op *op, const struct batch *b, const struct crpc_tensor_op 
 			"tensor: operation %u with %u inputs and %u outputs: expected %d and %d, "
 			"255 for any, %d at most",
 			in->code, in->nin, in->nout, op->nin, op->nout, CRPC_TENSOR_OP_ARGS_MAX);
-	for (i = 0; i < CRPC_TENSOR_OP_ARGS_MAX; i++) {
+	for (uint32_t i = 0; i < CRPC_TENSOR_OP_ARGS_MAX; i++) {
 		if (i < n ? in->arg[i] >= b->head->ntensors : in->arg[i] != 0)
 			return crpc_fail(-EINVAL,
 				"tensor: operation %u names arrays %u %u %u %u: the batch has %u",
@@ -259,9 +253,8 @@ run_op(const struct crpc_tensor_runner *r, const struct batch *b, const struct c
 		.value = in->value};
 	const struct op *op = find_op(r, in->code);
 	int rc = take_op(op, b, in);
-	uint32_t i;
 
-	for (i = 0; rc == 0 && i < call.nin + call.nout; i++) {
+	for (uint32_t i = 0; rc == 0 && i < call.nin + call.nout; i++) {
 		call.t[i] = &b->t[in->arg[i]];
 		rc = take_arg(r, call.t[i], i >= call.nin);
 		if (rc == 0)
@@ -280,7 +273,6 @@ crpc_tensor_runner_run(struct crpc_tensor_runner *r, const void *bytes, uint32_t
 	uint64_t size, uint32_t peer, int32_t *status)
 {
 	struct batch b = {0};
-	uint32_t i;
 	bool canceled = false;
 	int rc = take_batch(r, bytes, len, &b);
 
@@ -289,7 +281,7 @@ crpc_tensor_runner_run(struct crpc_tensor_runner *r, const void *bytes, uint32_t
 		return rc;
 	}
 	r->segment[0] = (struct crpc_tensor_segment){block, size};
-	for (i = 0; i < b.head->nops; i++) {
+	for (uint32_t i = 0; i < b.head->nops; i++) {
 		status[i] = canceled ? -ECANCELED : run_op(r, &b, &b.op[i], peer);
 		if (status[i] == 0) {
 			r->stats.ops++;

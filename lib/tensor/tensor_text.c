@@ -52,7 +52,7 @@ crpc_tensor_text(const struct crpc_tensor *t, char *buf, size_t len)
 {
 	struct text text = {.buf = buf, .len = len};
 	const char *name = crpc_tensor_dtype_name(t->dtype);
-	uint32_t i, rank = (uint32_t)crpc_min(t->rank, CRPC_TENSOR_RANK_MAX);
+	uint32_t rank = (uint32_t)crpc_min(t->rank, CRPC_TENSOR_RANK_MAX);
 
 	if (len == 0)
 		return buf;
@@ -63,10 +63,10 @@ crpc_tensor_text(const struct crpc_tensor *t, char *buf, size_t len)
 		add(&text, "%s[", name);
 	else
 		add(&text, "type %u[", t->dtype);
-	for (i = 0; i < rank; i++)
+	for (uint32_t i = 0; i < rank; i++)
 		add(&text, "%s%llu", i == 0 ? "" : ",", (unsigned long long)t->shape[i]);
 	add(&text, "] stride [");
-	for (i = 0; i < rank; i++)
+	for (uint32_t i = 0; i < rank; i++)
 		add(&text, "%s%lld", i == 0 ? "" : ",", (long long)t->stride[i]);
 	add(&text, "] segment %u", t->segment);
 	if (t->rank > CRPC_TENSOR_RANK_MAX)

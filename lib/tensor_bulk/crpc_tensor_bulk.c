@@ -169,11 +169,11 @@ head_build(struct crpc_tensor_bulk *n, const struct crpc_tensor_bulk_put *put, u
 		.narrays = (uint8_t)nput,
 		.serial = n->serial};
 	struct net_array array;
-	uint32_t i, len = HEAD_BYTES(nput);
+	uint32_t len = HEAD_BYTES(nput);
 	int rc;
 
 	memcpy(n->msg, &head, sizeof(head));
-	for (i = 0; i < nput; i++) {
+	for (uint32_t i = 0; i < nput; i++) {
 		rc = array_put(&array, &put[i]);
 		if (rc != 0)
 			return rc;
@@ -192,10 +192,9 @@ call_send(struct crpc_tensor_bulk *n, uint64_t now_ns, struct net_call *call,
 	const struct crpc_tensor_bulk_put *put, uint32_t nput)
 {
 	uint64_t bytes;
-	uint32_t i;
 	int rc = 0;
 
-	for (i = 0; i < nput && rc == 0; i++) {
+	for (uint32_t i = 0; i < nput && rc == 0; i++) {
 		bytes = crpc_tensor_elems(&put[i].dst) * crpc_tensor_dtype_size(put[i].dtype);
 		rc = crpc_bulk_isend(n->conf.conn, now_ns, tag_of(n->serial, i), put[i].data, bytes,
 			0, (uint64_t)(call - n->call), &call->req[i]);
@@ -243,7 +242,6 @@ call_take(struct crpc_tensor_bulk *n, uint64_t now_ns, const struct crpc_done *d
 {
 	struct net_call *call;
 	struct crpc_tensor_bulk_done *d;
-	uint32_t i;
 
 	if (done->cookie >= CRPC_TENSOR_BULK_CALLS || !n->call[done->cookie].used)
 		return;
@@ -256,16 +254,16 @@ call_take(struct crpc_tensor_bulk *n, uint64_t now_ns, const struct crpc_done *d
 	if (d->status != 0)
 		d->nops = 0;
 	/* What is still on its way is not needed any more. */
-	for (i = 0; d->status != 0 && i < call->sent; i++)
+	for (uint32_t i = 0; d->status != 0 && i < call->sent; i++)
 		crpc_bulk_cancel(n->conf.bulk, now_ns, call->req[i]);
 }
 
 uint32_t
 crpc_tensor_bulk_poll(struct crpc_tensor_bulk *n, struct crpc_tensor_bulk_done *done, uint32_t max)
 {
-	uint32_t i, k = 0;
+	uint32_t k = 0;
 
-	for (i = 0; i < CRPC_TENSOR_BULK_CALLS && k < max; i++) {
+	for (uint32_t i = 0; i < CRPC_TENSOR_BULK_CALLS && k < max; i++) {
 		if (!n->call[i].used || !n->call[i].answered || n->call[i].sends != 0)
 			continue;
 		done[k++] = n->call[i].done;
@@ -316,7 +314,7 @@ static int
 job_read(struct crpc_tensor_bulk *n, struct net_job *job, const struct crpc_req *req)
 {
 	const uint8_t *bytes = req->data;
-	uint32_t i, len;
+	uint32_t len;
 	int rc = 0;
 
 	if (req->len < sizeof(job->head))
@@ -334,7 +332,7 @@ job_read(struct crpc_tensor_bulk *n, struct net_job *job, const struct crpc_req 
 	memcpy(job->batch, bytes + len, job->batch_len);
 	if (job->batch_len != 0 && n->conf.runner == NULL)
 		return -EOPNOTSUPP;
-	for (i = 0; i < job->head.narrays && rc == 0; i++)
+	for (uint32_t i = 0; i < job->head.narrays && rc == 0; i++)
 		rc = array_check(n, job, i);
 	return rc;
 }
@@ -365,12 +363,10 @@ job_take(struct crpc_tensor_bulk *n, uint64_t now_ns, const struct crpc_req *req
 static void
 job_fail(struct crpc_tensor_bulk *n, uint64_t now_ns, struct net_job *job, int status)
 {
-	uint32_t i;
-
 	if (job->status != 0)
 		return;
 	job->status = status;
-	for (i = 0; i < job->posted; i++)
+	for (uint32_t i = 0; i < job->posted; i++)
 		crpc_bulk_cancel(n->conf.bulk, now_ns, job->req[i]);
 }
 
@@ -425,9 +421,8 @@ static void
 jobs_turn(struct crpc_tensor_bulk *n, uint64_t now_ns)
 {
 	struct net_job *job;
-	uint32_t i;
 
-	for (i = 0; i < CRPC_TENSOR_BULK_CALLS; i++) {
+	for (uint32_t i = 0; i < CRPC_TENSOR_BULK_CALLS; i++) {
 		job = &n->job[i];
 		if (!job->used)
 			continue;
@@ -466,15 +461,15 @@ calls_turn(struct crpc_tensor_bulk *n, uint64_t now_ns)
 {
 	struct crpc_done done[BURST];
 	struct crpc_req req[BURST];
-	uint16_t i, k;
+	uint16_t k;
 
 	k = crpc_copyrpc_poll(n->conf.ctx, now_ns, done, BURST);
 	k = crpc_bulk_take_done(n->conf.bulk, now_ns, done, k);
-	for (i = 0; i < k; i++)
+	for (uint16_t i = 0; i < k; i++)
 		call_take(n, now_ns, &done[i]);
 	k = crpc_copyrpc_recv(n->conf.ctx, now_ns, req, BURST);
 	k = crpc_bulk_take_req(n->conf.bulk, 0, now_ns, req, k);
-	for (i = 0; i < k; i++)
+	for (uint16_t i = 0; i < k; i++)
 		job_take(n, now_ns, &req[i]);
 }
 
@@ -482,13 +477,13 @@ void
 crpc_tensor_bulk_progress(struct crpc_tensor_bulk *n, uint64_t now_ns)
 {
 	struct crpc_bulk_result result[BURST];
-	uint16_t i, k;
+	uint16_t k;
 
 	calls_turn(n, now_ns);
 	jobs_turn(n, now_ns);
 	crpc_bulk_progress(n->conf.bulk, now_ns);
 	k = crpc_bulk_test_burst(n->conf.bulk, result, BURST);
-	for (i = 0; i < k; i++)
+	for (uint16_t i = 0; i < k; i++)
 		result_take(n, now_ns, &result[i]);
 	if (k != 0)
 		jobs_turn(n, now_ns);

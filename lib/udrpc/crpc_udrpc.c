@@ -18,37 +18,28 @@
 #define PACE_TICK_LOG2 10u
 #define PAGE           4096u
 
-/* Put the defaults in, then check each size. */
+/* Put the defaults in, and check each size. */
 static int
 conf_complete(struct crpc_udrpc_conf *conf, const struct crpc_rdma_info *info)
 {
-	CRPC_CONF_DEFAULT(conf->max_eps, 16);
-	CRPC_CONF_DEFAULT(conf->slots, 8);
-	CRPC_CONF_DEFAULT(conf->credits, 32);
-	CRPC_CONF_DEFAULT(conf->max_msg, 16u << 10);
-	CRPC_CONF_DEFAULT(conf->pkt_max, info->mtu);
-	CRPC_CONF_DEFAULT(conf->sq_depth, 256);
+	uint64_t rq_depth;
+
 	CRPC_CONF_DEFAULT(conf->retries, 100);
 	CRPC_CONF_DEFAULT(conf->rto_ns, 5000000);
 	CRPC_CONF_DEFAULT(conf->timeout_ns, 1000000000);
 	CRPC_CONF_DEFAULT(conf->link_bytes_per_s, UINT64_C(12500000000));
 	CRPC_CONF_DEFAULT(conf->t_low_ns, 50000);
-	CRPC_CONF_DEFAULT(conf->t_high_ns, 1000000);
-	if (crpc_conf_range("max_eps", conf->max_eps, 1, CRPC_UDRPC_EPS_MAX) ||
-		crpc_conf_range("slots", conf->slots, 1, CRPC_UDRPC_SLOTS_MAX) ||
-		crpc_conf_range("credits", conf->credits, 1, CRPC_UDRPC_CREDITS_MAX))
+	if (CRPC_CONF(conf, max_eps, 16, 1, CRPC_UDRPC_EPS_MAX) ||
+		CRPC_CONF(conf, slots, 8, 1, CRPC_UDRPC_SLOTS_MAX) ||
+		CRPC_CONF(conf, credits, 32, 1, CRPC_UDRPC_CREDITS_MAX) ||
+		CRPC_CONF(conf, max_msg, 16u << 10, 1, CRPC_UDRPC_MSG_MAX) ||
+		CRPC_CONF(conf, pkt_max, info->mtu, CRPC_UDRPC_PKT_MIN, info->mtu) ||
+		CRPC_CONF(conf, sq_depth, 256, 8, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
+		CRPC_CONF(conf, t_high_ns, 1000000, conf->t_low_ns, UINT64_MAX))
 		return -EINVAL;
-	CRPC_CONF_DEFAULT(conf->rq_depth,
-		(uint32_t)crpc_max(512,
-			crpc_min(2048,
-				crpc_pow2_ceil(2ull * conf->credits * conf->max_eps))));
-	if (crpc_conf_range("max_msg", conf->max_msg, 1, CRPC_UDRPC_MSG_MAX) ||
-		crpc_conf_range("pkt_max", conf->pkt_max, CRPC_UDRPC_PKT_MIN, info->mtu) ||
-		crpc_conf_range("sq_depth", conf->sq_depth, 8, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
-		crpc_conf_range("rq_depth", conf->rq_depth, 1, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
-		crpc_conf_range("t_high_ns", conf->t_high_ns, conf->t_low_ns, UINT64_MAX))
-		return -EINVAL;
-	return 0;
+	rq_depth = crpc_pow2_ceil(2ull * conf->credits * conf->max_eps);
+	rq_depth = crpc_max(512, crpc_min(2048, rq_depth));
+	return CRPC_CONF(conf, rq_depth, (uint32_t)rq_depth, 1, CRPC_RDMA_QUEUE_DEPTH_MAX);
 }
 
 /* Bytes of one message buffer. */
@@ -62,12 +53,12 @@ buf_size(const struct crpc_udrpc_conf *conf)
 static void
 slots_init(struct crpc_udrpc *ctx)
 {
-	uint64_t size = buf_size(&ctx->conf), i;
+	uint64_t size = buf_size(&ctx->conf);
 	uint32_t slots = ctx->conf.slots;
 	struct udrpc_serve *s;
 	struct udrpc_call *c;
 
-	for (i = 0; i < (uint64_t)ctx->conf.max_eps * slots; i++) {
+	for (uint64_t i = 0; i < (uint64_t)ctx->conf.max_eps * slots; i++) {
 		c = &ctx->calls[i + i / slots + 1];
 		c->index = (uint16_t)(i % slots);
 		c->req_buf = ctx->tx_mem + 2 * i * size;
@@ -79,17 +70,14 @@ slots_init(struct crpc_udrpc *ctx)
 		s->req_buf = c->resp_buf + size;
 		s->ep = &ctx->eps[i / slots];
 	}
-	for (i = 0; i < ctx->conf.max_eps; i++) {
+	for (uint64_t i = 0; i < ctx->conf.max_eps; i++) {
 		ctx->eps[i].ctx = ctx;
 		ctx->eps[i].id = (uint32_t)i;
 		ctx->tables[i] = &ctx->eps[i].calls;
 		ctx->eps[i].serves = ctx->serves + i * slots;
 	}
-	ctx->sweep = (struct rpc_sweep){.table = ctx->tables,
-		.ntables = ctx->conf.max_eps,
-		.counts = &ctx->stats.rpc,
-		.next_ns = UINT64_MAX};
-	__crpc_sweep_expect(&ctx->sweep, 0, ctx->conf.timeout_ns);
+	__crpc_sweep_init(
+		&ctx->sweep, ctx->tables, ctx->conf.max_eps, &ctx->stats.rpc, ctx->conf.timeout_ns);
 }
 
 static void
@@ -122,7 +110,7 @@ memory_init(struct crpc_udrpc *ctx)
 	ctx->heads = p;
 	ctx->tx_mem = ctx->heads + crpc_align_up(heads * TX_HEAD, PAGE);
 	if (posix_memalign(&p, PAGE, 2 * n * buf_size(conf)) != 0)
-		goto err;
+		return -ENOMEM;
 	ctx->rx_mem = p;
 	ctx->calls = calloc(n + conf->max_eps, sizeof(*ctx->calls));
 	ctx->tables = calloc(conf->max_eps, sizeof(struct rpc_calls *));
@@ -131,15 +119,12 @@ memory_init(struct crpc_udrpc *ctx)
 	ctx->eps = calloc(conf->max_eps, sizeof(*ctx->eps));
 	if (ctx->calls == NULL || ctx->tables == NULL || ctx->serves == NULL ||
 		ctx->sent_ns == NULL || ctx->eps == NULL)
-		goto err;
+		return -ENOMEM;
 	if (crpc_rdma_mr_reg(ctx->dev, ctx->heads, len, &ctx->mr) != 0)
-		goto err;
+		return -ENOMEM;
 	ctx->lkey = ctx->mr.lkey;
 	slots_init(ctx);
 	return 0;
-err:
-	memory_free(ctx);
-	return -ENOMEM;
 }
 
 /* Everything of the context that does not need memory of its own. */
@@ -173,17 +158,16 @@ parts_init(struct crpc_udrpc *ctx)
 	if (rc != 0)
 		return rc;
 	ctx->ud = crpc_rdma_ud_create(ctx->dev, &ud);
-	if (ctx->ud == NULL) {
-		rc = -errno;
-		memory_free(ctx);
-		return rc;
-	}
-	rc = __crpc_udrpc_tel_open(ctx);
-	if (rc != 0) {
-		crpc_rdma_ud_free(ctx->ud);
-		memory_free(ctx);
-	}
-	return rc;
+	return ctx->ud != NULL ? __crpc_udrpc_tel_open(ctx) : -errno;
+}
+
+/* Free a context that may be made in part only. */
+static void
+ctx_destroy(struct crpc_udrpc *ctx)
+{
+	crpc_rdma_ud_free(ctx->ud);
+	memory_free(ctx);
+	free(ctx);
 }
 
 struct crpc_udrpc *
@@ -193,11 +177,9 @@ crpc_udrpc_create(const struct crpc_udrpc_conf *conf)
 	struct crpc_udrpc *ctx;
 	int rc;
 
-	if (conf == NULL || conf->dev == NULL) {
-		crpc_err("conf.dev: expected an open device, found NULL");
-		errno = EINVAL;
-		return NULL;
-	}
+	if (conf == NULL || conf->dev == NULL)
+		return crpc_null(
+			crpc_fail(-EINVAL, "conf.dev: expected an open device, found NULL"));
 	ctx = calloc(1, sizeof(*ctx));
 	if (ctx == NULL)
 		return NULL;
@@ -211,25 +193,23 @@ crpc_udrpc_create(const struct crpc_udrpc_conf *conf)
 	}
 	if (rc == 0)
 		return ctx;
-	free(ctx);
-	errno = -rc;
-	return NULL;
+	ctx_destroy(ctx);
+	return crpc_null(rc);
 }
 
 /* Wait, within bounds, until the send queue is empty: goodbyes are in it. */
 static void
 drain(struct crpc_udrpc *ctx)
 {
-	uint32_t turn;
-	uint16_t n, i;
+	uint16_t n;
 
-	for (turn = 0; turn < DRAIN_POLLS && ctx->err == 0 &&
+	for (uint32_t turn = 0; turn < DRAIN_POLLS && ctx->err == 0 &&
 		(ctx->retired != ctx->put || !TAILQ_EMPTY(&ctx->sending));
 		turn++) {
 		__crpc_udrpc_tx_run(ctx);
 		__crpc_udrpc_tx_post(ctx);
 		n = crpc_rdma_poll(ctx->dev, ctx->cqe, CRPC_BURST_MAX);
-		for (i = 0; i < n; i++) {
+		for (uint16_t i = 0; i < n; i++) {
 			if (ctx->cqe[i].type == CRPC_RDMA_CQE_SEND)
 				ctx->retired += ctx->cqe[i].wrs;
 			else if (ctx->cqe[i].type == CRPC_RDMA_CQE_ERROR)
@@ -241,22 +221,18 @@ drain(struct crpc_udrpc *ctx)
 void
 crpc_udrpc_free(struct crpc_udrpc *ctx)
 {
-	uint32_t i;
-
 	if (ctx == NULL)
 		return;
-	__crpc_udrpc_tel_close(ctx);
-	for (i = 0; i < ctx->conf.max_eps; i++) {
+	crpc_tel_free(ctx->tel);
+	for (uint32_t i = 0; i < ctx->conf.max_eps; i++) {
 		if (ctx->eps[i].live)
 			crpc_udrpc_ep_free(&ctx->eps[i]);
 	}
 	crpc_rdma_hand_over(ctx->dev);
 	drain(ctx);
-	for (i = 0; i < ctx->conf.max_eps; i++)
+	for (uint32_t i = 0; i < ctx->conf.max_eps; i++)
 		crpc_rdma_ah_free(ctx->eps[i].ah);
-	crpc_rdma_ud_free(ctx->ud);
-	memory_free(ctx);
-	free(ctx);
+	ctx_destroy(ctx);
 }
 
 const struct crpc_udrpc_stats *

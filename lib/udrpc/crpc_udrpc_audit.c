@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The auditor and the dump: what udrpc_pvt.h draws, recomputed and compared.
- */
+/* The auditor: what udrpc_pvt.h draws, recomputed and compared. */
 #include <inttypes.h>
 
 #include "udrpc_pvt.h"
@@ -12,9 +10,9 @@ rule(const struct crpc_udrpc_ep *ep, const char *name, uint64_t expected, uint64
 {
 	if (expected == found)
 		return true;
-	crpc_err("audit: endpoint %u (peer %u): %s: expected %" PRIu64 ", found %" PRIu64, ep->id,
+	return crpc_fail(false,
+		"audit: endpoint %u (peer %u): %s: expected %" PRIu64 ", found %" PRIu64, ep->id,
 		ep->user_id, name, expected, found);
-	return false;
 }
 
 /* One call that is open or has ended early; adds up what is out. */
@@ -31,10 +29,10 @@ call_check(const struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t 
 static bool
 ep_check(const struct crpc_udrpc_ep *ep)
 {
-	uint32_t out = 0, open = 0, ended = 0, free = 0, i;
+	uint32_t out = 0, open = 0, ended = 0, free = 0;
 	const struct rpc_call *call;
 
-	for (i = 1; i <= ep->calls.size; i++) {
+	for (uint32_t i = 1; i <= ep->calls.size; i++) {
 		call = rpc_call_at(&ep->calls, i);
 		open += rpc_call_is_open(call);
 		ended += call->deadline_ns == RPC_ENDED;
@@ -64,11 +62,11 @@ ep_check(const struct crpc_udrpc_ep *ep)
 static bool
 ep_rests(const struct crpc_udrpc_ep *ep)
 {
-	uint32_t i, busy = 0;
+	uint32_t busy = 0;
 
-	for (i = 0; i < ep->ctx->conf.slots; i++)
+	for (uint32_t i = 0; i < ep->ctx->conf.slots; i++)
 		busy += ep->serves[i].state != SERVE_IDLE && ep->serves[i].state != SERVE_DONE;
-	return rule(ep, "at rest: call slots in use", 0, calls_in_use(ep)) &&
+	return rule(ep, "at rest: call slots in use", 0, rpc_calls_in_use(&ep->calls)) &&
 		rule(ep, "at rest: requests begun and not answered", 0, busy) &&
 		rule(ep, "at rest: nothing wants to be sent", 1,
 			ep->err != 0 || (TAILQ_EMPTY(&ep->want) && TAILQ_EMPTY(&ep->unsent)));
@@ -78,76 +76,21 @@ int
 crpc_udrpc_check(const struct crpc_udrpc *ctx, bool at_rest)
 {
 	const struct crpc_udrpc_ep *ep;
-	uint32_t i;
 
-	for (i = 0; i < ctx->conf.max_eps; i++) {
+	for (uint32_t i = 0; i < ctx->conf.max_eps; i++) {
 		ep = &ctx->eps[i];
 		if (!ep->live)
 			continue;
 		if (!ep_check(ep) || (at_rest && !ep_rests(ep)))
 			return -EFAULT;
 	}
-	if (ctx->retired > ctx->put || ctx->nbatch > TX_MAX) {
-		crpc_err("audit: %" PRIu64 " datagrams put, %" PRIu64 " have left, %u wait",
+	if (ctx->retired > ctx->put || ctx->nbatch > TX_MAX)
+		return crpc_fail(-EFAULT,
+			"audit: %" PRIu64 " datagrams put, %" PRIu64 " have left, %u wait",
 			ctx->put, ctx->retired, ctx->nbatch);
-		return -EFAULT;
-	}
-	if (at_rest && (ctx->nbatch != 0 || !TAILQ_EMPTY(&ctx->ready))) {
-		crpc_err("audit: at rest: expected nothing queued, found %u datagrams%s",
+	if (at_rest && (ctx->nbatch != 0 || !TAILQ_EMPTY(&ctx->ready)))
+		return crpc_fail(-EFAULT,
+			"audit: at rest: expected nothing queued, found %u datagrams%s",
 			ctx->nbatch, TAILQ_EMPTY(&ctx->ready) ? "" : " and requests");
-		return -EFAULT;
-	}
 	return 0;
-}
-
-static void
-call_dump(const struct udrpc_call *c, uint64_t now_ns, FILE *out)
-{
-	if (c->call.deadline_ns == RPC_FREE)
-		return;
-	fprintf(out,
-		"    call slot %u: request %u of %u bytes, packets %u answered, %u sent, %u known, "
-		"open for %" PRIu64 " ns%s%s%s\n",
-		c->index, c->req, c->len, c->num_rx, c->num_tx, c->total, now_ns - c->call_ns,
-		c->again ? ", sent again" : "", c->drain ? ", drains" : "",
-		c->oneway                            ? ", a notification"
-			: rpc_call_is_open(&c->call) ? ""
-						     : ", ended early");
-}
-
-static void
-serve_dump(const struct udrpc_serve *s, FILE *out)
-{
-	static const char *const names[] = {"idle", "in pieces", "whole", "given", "answered"};
-
-	if (s->state == SERVE_IDLE || s->state == SERVE_DONE)
-		return;
-	fprintf(out, "    server slot %u: request %u of %u bytes, %u of %u pieces, %s\n", s->index,
-		s->req, s->len, s->num_rx, s->parts, names[s->state]);
-}
-
-int
-crpc_udrpc_dump(const struct crpc_udrpc *ctx, FILE *out)
-{
-	const struct crpc_udrpc_ep *ep;
-	uint32_t i, k;
-
-	fprintf(out, "udrpc: %" PRIu64 " datagrams put, %" PRIu64 " have left, %u wait%s\n",
-		ctx->put, ctx->retired, ctx->nbatch, ctx->err != 0 ? ", the queue is broken" : "");
-	for (i = 0; i < ctx->conf.max_eps; i++) {
-		ep = &ctx->eps[i];
-		if (!ep->live)
-			continue;
-		fprintf(out,
-			"  endpoint %u (peer %u): status %d, %u of %u credits at home, %u calls "
-			"open, %.0f bytes/s, %u looks without a sign of life\n",
-			ep->id, ep->user_id, ep->err, ep->credits, ctx->conf.credits,
-			ep->calls.open, ep->timely.rate, ep->silent);
-		for (k = 0; k < ep->slots; k++)
-			call_dump(call_at(ep, k), ctx->now_ns, out);
-		for (k = 0; k < ctx->conf.slots; k++)
-			serve_dump(&ep->serves[k], out);
-	}
-	crpc_rdma_dump(ctx->dev, out);
-	return ferror(out) ? -EIO : 0;
 }

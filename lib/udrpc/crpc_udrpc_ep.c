@@ -37,11 +37,10 @@ static void
 slots_reset(struct crpc_udrpc_ep *ep)
 {
 	struct udrpc_call *calls = ep->ctx->calls + ep->id * (ep->ctx->conf.slots + 1);
-	uint32_t i;
 
 	TAILQ_INIT(&ep->want);
 	TAILQ_INIT(&ep->unsent);
-	for (i = 0; i < ep->ctx->conf.slots; i++) {
+	for (uint32_t i = 0; i < ep->ctx->conf.slots; i++) {
 		calls[i + 1].req = 0;
 		calls[i + 1].wants = false;
 		ep->serves[i].state = SERVE_IDLE;
@@ -56,23 +55,17 @@ crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id)
 	struct crpc_udrpc_ep *ep;
 	uint32_t i;
 
-	if (ctx->err != 0) {
-		crpc_err("ep_create: the datagram queue of the context is broken: free it");
-		errno = EIO;
-		return NULL;
-	}
+	if (ctx->err != 0)
+		return crpc_null(crpc_fail(
+			-EIO, "ep_create: the datagram queue of the context is broken: free it"));
 	for (i = 0; i < ctx->conf.max_eps && !ep_usable(&ctx->eps[i]); i++)
 		;
-	if (i == ctx->conf.max_eps) {
-		crpc_err("ep_create: all %u endpoints (conf.max_eps) are in use", i);
-		errno = ENOSPC;
-		return NULL;
-	}
+	if (i == ctx->conf.max_eps)
+		return crpc_null(crpc_fail(
+			-ENOSPC, "ep_create: all %u endpoints (conf.max_eps) are in use", i));
 	ep = &ctx->eps[i];
-	if (!token_next(ctx, &ep->token)) {
-		crpc_err("ep_create: getrandom: %s", strerror(errno));
-		return NULL;
-	}
+	if (!token_next(ctx, &ep->token))
+		return crpc_fail(NULL, "ep_create: getrandom: %s", strerror(errno));
 	ep->live = true;
 	ep->err = -ENOTCONN;
 	ep->user_id = user_id;
@@ -81,7 +74,7 @@ crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id)
 	ep->heard = false;
 	ep->silent = 0;
 	ep->next_tx_ns = 0;
-	__crpc_udrpc_timely_init(&ep->timely, &ctx->timely);
+	ep->timely = (struct timely){.rate = ctx->timely.link};
 	slots_reset(ep);
 	return ep;
 }
@@ -106,23 +99,20 @@ crpc_udrpc_ep_addr(const struct crpc_udrpc_ep *ep, uint8_t addr[CRPC_UDRPC_ADDR_
 static int
 addr_check(const struct crpc_udrpc_ep *ep, const struct wire_addr *a)
 {
-	if (a->magic != WIRE_ADDR_MAGIC) {
-		crpc_err("endpoint %u: the peer's address begins with 0x%08x, expected 0x%08x",
+	if (a->magic != WIRE_ADDR_MAGIC)
+		return crpc_fail(-EPROTO,
+			"endpoint %u: the peer's address begins with 0x%08x, expected 0x%08x",
 			ep->id, a->magic, WIRE_ADDR_MAGIC);
-		return -EPROTO;
-	}
-	if (a->version != WIRE_VERSION || a->flags != 0) {
-		crpc_err("endpoint %u: the peer speaks version %u, flags 0x%x; expected %u, 0x0",
+	if (a->version != WIRE_VERSION || a->flags != 0)
+		return crpc_fail(-EPROTO,
+			"endpoint %u: the peer speaks version %u, flags 0x%x; expected %u, 0x0",
 			ep->id, a->version, a->flags, WIRE_VERSION);
-		return -EPROTO;
-	}
 	if (a->session >= CRPC_UDRPC_EPS_MAX || a->slots == 0 || a->max_msg == 0 ||
-		a->pkt_max < CRPC_UDRPC_PKT_MIN) {
-		crpc_err("endpoint %u: the peer's address has session %u, %u slots, messages of %u "
-			 "and packets of %u bytes: out of range",
+		a->pkt_max < CRPC_UDRPC_PKT_MIN)
+		return crpc_fail(-EPROTO,
+			"endpoint %u: the peer's address has session %u, %u slots, messages of %u "
+			"and packets of %u bytes: out of range",
 			ep->id, a->session, a->slots, a->max_msg, a->pkt_max);
-		return -EPROTO;
-	}
 	return 0;
 }
 
@@ -159,18 +149,17 @@ void
 __crpc_udrpc_ep_break(struct crpc_udrpc_ep *ep, int32_t err)
 {
 	struct crpc_udrpc *ctx = ep->ctx;
-	struct udrpc_serve *s;
 
 	ep->err = err;
 	__crpc_udrpc_wheel_del(&ctx->rto_wheel, &ep->rto);
 	__crpc_udrpc_wheel_del(&ctx->pace_wheel, &ep->pace);
-	for (s = ep->serves; s != ep->serves + ctx->conf.slots; s++) {
+	for (struct udrpc_serve *s = ep->serves; s != ep->serves + ctx->conf.slots; s++) {
 		if (s->state != SERVE_READY)
 			continue;
 		TAILQ_REMOVE(&ctx->ready, s, list);
 		s->state = SERVE_IDLE;
 	}
-	if (calls_in_use(ep) == 0)
+	if (rpc_calls_in_use(&ep->calls) == 0)
 		return;
 	ep->in_ending = true;
 	TAILQ_INSERT_HEAD(&ctx->ending, ep, ending);
@@ -179,15 +168,13 @@ __crpc_udrpc_ep_break(struct crpc_udrpc_ep *ep, int32_t err)
 void
 __crpc_udrpc_queue_broke(struct crpc_udrpc *ctx, const struct crpc_rdma_cqe *cqe)
 {
-	uint32_t i;
-
 	if (ctx->err != 0)
 		return;
 	crpc_err("the datagram queue broke: status %d, syndrome 0x%x: all endpoints end",
 		cqe->status, cqe->syndrome);
 	ctx->err = cqe->status;
 	ctx->nbatch = 0;
-	for (i = 0; i < ctx->conf.max_eps; i++) {
+	for (uint32_t i = 0; i < ctx->conf.max_eps; i++) {
 		if (!ctx->eps[i].live || ctx->eps[i].err != 0)
 			continue;
 		ctx->stats.ep_errors++;
@@ -206,7 +193,7 @@ __crpc_udrpc_calls_end(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t 
 	while ((ep = TAILQ_FIRST(&ctx->ending)) != NULL) {
 		k += __crpc_calls_drop(
 			&ep->calls, -ECONNRESET, &ctx->stats.rpc, done + k, (uint16_t)(n - k));
-		if (calls_in_use(ep) != 0)
+		if (rpc_calls_in_use(&ep->calls) != 0)
 			break;
 		TAILQ_REMOVE(&ctx->ending, ep, ending);
 		ep->in_ending = false;
@@ -236,7 +223,6 @@ void
 crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep)
 {
 	struct crpc_udrpc *ctx;
-	uint32_t i;
 
 	if (ep == NULL)
 		return;
@@ -250,7 +236,7 @@ crpc_udrpc_ep_free(struct crpc_udrpc_ep *ep)
 		TAILQ_REMOVE(&ctx->sending, ep, sending);
 	ep->in_ending = ep->in_sending = false;
 	ep->calls = (struct rpc_calls){0};
-	for (i = 0; i < ctx->conf.slots; i++)
+	for (uint32_t i = 0; i < ctx->conf.slots; i++)
 		ep->serves[i].state = SERVE_IDLE;
 	ep->live = false;
 	ep->leaving = ep->ah != NULL;

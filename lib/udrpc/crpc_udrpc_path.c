@@ -266,10 +266,10 @@ static uint16_t
 entries_take(struct crpc_udrpc *ctx, struct crpc_done *done, uint16_t n, uint16_t *completions)
 {
 	const struct crpc_rdma_cqe *cqe = ctx->cqe;
-	uint16_t got, k = 0, i;
+	uint16_t got, k = 0;
 
 	got = crpc_rdma_poll(ctx->dev, ctx->cqe, n);
-	for (i = 0; i < got; i++, cqe++) {
+	for (uint16_t i = 0; i < got; i++, cqe++) {
 		if (crpc_likely(cqe->type == CRPC_RDMA_CQE_DGRAM)) {
 			k += packet_take(ctx, cqe, &done[k]);
 		} else if (cqe->type == CRPC_RDMA_CQE_ERROR) {

@@ -37,9 +37,10 @@ __crpc_udrpc_pace(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t
 void
 __crpc_udrpc_paces_run(struct crpc_udrpc *ctx)
 {
-	struct wheel_entry *e, *next;
+	struct wheel_entry *next;
 
-	for (e = __crpc_udrpc_wheel_due(&ctx->pace_wheel, ctx->now_ns); e != NULL; e = next) {
+	for (struct wheel_entry *e = __crpc_udrpc_wheel_due(&ctx->pace_wheel, ctx->now_ns);
+		e != NULL; e = next) {
 		next = e->next;
 		__crpc_udrpc_tx_want(crpc_container_of(e, struct crpc_udrpc_ep, pace));
 	}
@@ -68,9 +69,8 @@ rto(struct crpc_udrpc_ep *ep)
 	uint64_t rto_ns = ctx->conf.rto_ns, next = ctx->now_ns + rto_ns;
 	struct udrpc_call *c;
 	bool back = false;
-	uint32_t i;
 
-	for (i = 0; i < ep->slots; i++) {
+	for (uint32_t i = 0; i < ep->slots; i++) {
 		c = call_at(ep, i);
 		if (c->call.deadline_ns == RPC_FREE || c->num_tx == c->num_rx)
 			continue;
@@ -92,7 +92,7 @@ rto(struct crpc_udrpc_ep *ep)
 			ep->id, ep->user_id, ctx->conf.retries);
 		ctx->stats.ep_errors++;
 		__crpc_udrpc_ep_break(ep, -ETIMEDOUT);
-	} else if (calls_in_use(ep) != 0) {
+	} else if (rpc_calls_in_use(&ep->calls) != 0) {
 		__crpc_udrpc_wheel_add(&ctx->rto_wheel, &ep->rto, ctx->now_ns, next);
 	}
 }
@@ -100,10 +100,11 @@ rto(struct crpc_udrpc_ep *ep)
 void
 __crpc_udrpc_timers_run(struct crpc_udrpc *ctx)
 {
-	struct wheel_entry *e, *next;
+	struct wheel_entry *next;
 
 	ctx->busy_ns = 0;
-	for (e = __crpc_udrpc_wheel_due(&ctx->rto_wheel, ctx->now_ns); e != NULL; e = next) {
+	for (struct wheel_entry *e = __crpc_udrpc_wheel_due(&ctx->rto_wheel, ctx->now_ns);
+		e != NULL; e = next) {
 		next = e->next;
 		rto(crpc_container_of(e, struct crpc_udrpc_ep, rto));
 	}

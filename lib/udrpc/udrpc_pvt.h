@@ -202,12 +202,6 @@ call_at(const struct crpc_udrpc_ep *ep, uint32_t i)
 	return crpc_container_of(rpc_call_at(&ep->calls, i + 1), struct udrpc_call, call);
 }
 
-static inline uint32_t
-calls_in_use(const struct crpc_udrpc_ep *ep)
-{
-	return ep->calls.open + ep->calls.ended;
-}
-
 /* path */
 
 /** Send what a call may. True: there is more, for later. */
@@ -268,7 +262,6 @@ uint16_t __crpc_udrpc_calls_end(struct crpc_udrpc *ctx, struct crpc_done *done, 
 /* telemetry */
 
 int __crpc_udrpc_tel_open(struct crpc_udrpc *ctx);
-void __crpc_udrpc_tel_close(struct crpc_udrpc *ctx);
 void __crpc_udrpc_tel_answer(struct crpc_udrpc *ctx);
 
 /** Room for a client's packet: answers keep theirs. */

@@ -15,12 +15,6 @@
 /* One sample takes at most half of the rate. */
 #define CUT_MAX 0.5
 
-void
-__crpc_udrpc_timely_init(struct timely *t, const struct timely_conf *conf)
-{
-	*t = (struct timely){.rate = conf->link};
-}
-
 /* The rate's factor for a decrease of this strength, 0 to 1 or above, in this share of a round. */
 static double
 cut(double strength, double share)

@@ -22,7 +22,7 @@ struct timely_conf {
 	uint64_t t_high_ns; /**< Above: always slower. */
 };
 
-/** One session. */
+/** One session. It starts with the rate of the link, and zeros. */
 struct timely {
 	double rate;     /**< Bytes per second. */
 	double diff_ns;  /**< Smoothed change of the round trip from sample to sample. */
@@ -30,9 +30,6 @@ struct timely {
 	uint64_t last_ns; /**< When it came. */
 	uint32_t falling; /**< Samples in a row without a rising round trip. */
 };
-
-/** Start at the link's rate. */
-void __crpc_udrpc_timely_init(struct timely *t, const struct timely_conf *conf);
 
 /** True: this round trip changes nothing, and nothing needs computing. */
 static inline bool

@@ -43,9 +43,7 @@ crpc_unpack_register(const struct crpc_unpack_ops *ops)
 const struct crpc_unpack_ops *
 crpc_unpack_find(const char *name)
 {
-	uint32_t i;
-
-	for (i = 0; i < nengines; i++) {
+	for (uint32_t i = 0; i < nengines; i++) {
 		if (strcmp(engines[i]->name, name) == 0)
 			return engines[i];
 	}
@@ -63,9 +61,8 @@ say_unknown(const char *name)
 {
 	char list[256] = "";
 	size_t at = 0;
-	uint32_t i;
 
-	for (i = 0; i < nengines && at < sizeof(list) - 1; i++)
+	for (uint32_t i = 0; i < nengines && at < sizeof(list) - 1; i++)
 		at += (size_t)snprintf(list + at, sizeof(list) - at, " %s", engines[i]->name);
 	crpc_err("no unpack engine \"%s\"; there are:%s", name, list);
 }
@@ -80,8 +77,7 @@ crpc_unpack_create(const char *name, const struct crpc_unpack_conf *conf)
 
 	if (ops == NULL) {
 		say_unknown(name);
-		errno = ENOENT;
-		return NULL;
+		return crpc_null(-ENOENT);
 	}
 	if (full.max_jobs == 0)
 		full.max_jobs = 64;
@@ -95,8 +91,7 @@ crpc_unpack_create(const char *name, const struct crpc_unpack_conf *conf)
 	rc = ops->create(&full, &u->state);
 	if (rc != 0) {
 		free(u);
-		errno = -rc;
-		return NULL;
+		return crpc_null(rc);
 	}
 	crpc_fetch_add_relaxed(&states_made, 1);
 	return u;
@@ -131,11 +126,9 @@ crpc_unpack_detach(struct crpc_unpack *u, void *mem)
 static int
 desc_check(const struct crpc_unpack *u, const struct crpc_unpack_desc *desc, uint32_t n)
 {
-	uint32_t i;
-
 	if (n == 0 || n > CRPC_UNPACK_DESCS_MAX)
 		return -EINVAL;
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (desc[i].op >= CRPC_UNPACK_OPS ||
 			desc[i].len % crpc_unpack_elem(desc[i].op, true) != 0)
 			return -EINVAL;
@@ -151,7 +144,6 @@ crpc_unpack_submit(
 	struct crpc_unpack *u, const struct crpc_unpack_desc *desc, uint32_t n, uint64_t *job)
 {
 	int rc = desc_check(u, desc, n);
-	uint32_t i;
 
 	if (rc != 0)
 		return rc;
@@ -162,7 +154,7 @@ crpc_unpack_submit(
 	u->open++;
 	u->stats.jobs++;
 	u->stats.descs += n;
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		u->stats.bytes += desc[i].len;
 	return 0;
 }

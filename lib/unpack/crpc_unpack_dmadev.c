@@ -138,9 +138,9 @@ dma_free(void *state)
 static uint32_t
 copies_of(const struct crpc_unpack_desc *desc, uint32_t n)
 {
-	uint32_t i, copies = 0;
+	uint32_t copies = 0;
 
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		copies += desc[i].len != 0;
 	return copies;
 }
@@ -150,7 +150,7 @@ dma_submit(void *state, const struct crpc_unpack_desc *desc, uint32_t n, uint64_
 {
 	struct dma *d = state;
 	struct dma_job *job;
-	uint32_t i, slot;
+	uint32_t slot;
 
 	if (d->dead)
 		return -EIO;
@@ -161,7 +161,7 @@ dma_submit(void *state, const struct crpc_unpack_desc *desc, uint32_t n, uint64_
 		;
 	job = &d->job[slot];
 	*job = (struct dma_job){.id = ++d->serial << SLOT_BITS | slot, .begin = d->enqueued};
-	for (i = 0; i < n && !job->failed; i++) {
+	for (uint32_t i = 0; i < n && !job->failed; i++) {
 		if (desc[i].len == 0)
 			continue;
 		/* What was enqueued before a refusal is under way: the job ends behind it. */
@@ -189,9 +189,7 @@ dma_kick(void *state)
 static void
 blame(struct dma *d)
 {
-	uint32_t i;
-
-	for (i = 0; i < d->max_jobs; i++)
+	for (uint32_t i = 0; i < d->max_jobs; i++)
 		if (d->job[i].id != 0 && d->job[i].begin < d->ended && d->ended <= d->job[i].end)
 			d->job[i].failed = true;
 }
@@ -234,9 +232,7 @@ dma_done(void *state, uint64_t id)
 static int
 forget(struct dma *d)
 {
-	uint32_t i;
-
-	for (i = 0; i < d->max_jobs; i++)
+	for (uint32_t i = 0; i < d->max_jobs; i++)
 		d->job[i].id = 0;
 	d->ended = d->enqueued;
 	d->stop_ns = 0;

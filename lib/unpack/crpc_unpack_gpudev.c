@@ -184,9 +184,7 @@ gpu_detach(void *state, void *mem)
 static void
 objects_free(struct gpu *g)
 {
-	uint32_t i;
-
-	for (i = 0; i < CRPC_GPUDEV_WAVES; i++)
+	for (uint32_t i = 0; i < CRPC_GPUDEV_WAVES; i++)
 		if (g->wave[i].event != NULL)
 			g->d.event_destroy(g->wave[i].event);
 	if (g->stream != NULL)
@@ -200,7 +198,6 @@ objects_make(struct gpu *g)
 {
 	const char *what = "loading the kernel";
 	int rc = g->d.module_load(&g->module, __crpc_gpudev_fatbin);
-	uint32_t i;
 
 	if (rc == 0)
 		rc = g->d.module_function(&g->kernel, g->module, GPUDEV_KERNEL);
@@ -208,7 +205,7 @@ objects_make(struct gpu *g)
 		what = "making a stream and its events";
 		rc = g->d.stream_create(&g->stream, GPUDEV_STREAM_NON_BLOCKING);
 	}
-	for (i = 0; i < CRPC_GPUDEV_WAVES && rc == 0; i++)
+	for (uint32_t i = 0; i < CRPC_GPUDEV_WAVES && rc == 0; i++)
 		rc = g->d.event_create(&g->wave[i].event, GPUDEV_EVENT_DISABLE_TIMING);
 	if (rc == 0)
 		return 0;
@@ -407,7 +404,7 @@ gpu_submit(void *state, const struct crpc_unpack_desc *desc, uint32_t n, uint64_
 {
 	struct gpu *g = state;
 	struct wave *w;
-	uint32_t i, ndesc;
+	uint32_t ndesc;
 	int rc;
 
 	if (g->dead)
@@ -416,14 +413,14 @@ gpu_submit(void *state, const struct crpc_unpack_desc *desc, uint32_t n, uint64_
 	if (w == NULL)
 		return -EAGAIN;
 	ndesc = w->ndesc;
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (desc[i].len == 0)
 			continue;
 		rc = translate(g, &desc[i], &w->args.desc[ndesc++]);
 		if (rc != 0)
 			return rc;
 	}
-	for (i = w->ndesc; i < ndesc; i++)
+	for (uint32_t i = w->ndesc; i < ndesc; i++)
 		w->max_len = (uint32_t)crpc_max(w->max_len, w->args.desc[i].len);
 	w->ndesc = ndesc;
 	w->open++;
@@ -454,9 +451,7 @@ gpu_done(void *state, uint64_t id)
 static int
 forget(struct gpu *g)
 {
-	uint32_t i;
-
-	for (i = 0; i < CRPC_GPUDEV_WAVES; i++)
+	for (uint32_t i = 0; i < CRPC_GPUDEV_WAVES; i++)
 		g->wave[i].open = 0;
 	g->over = g->head;
 	g->running = g->skip = 0;

@@ -33,12 +33,11 @@ static int
 library_open(struct gpudev_dev *d)
 {
 	void *library = dlopen(GPUDEV_LIBRARY, RTLD_NOW | RTLD_LOCAL), *fn;
-	size_t i;
 
 	if (library == NULL)
 		return crpc_fail(-ENODEV,
 			"gpudev: %s; install NVIDIA's driver, or take another engine", dlerror());
-	for (i = 0; i < CRPC_DIM(calls); i++) {
+	for (size_t i = 0; i < CRPC_DIM(calls); i++) {
 		fn = dlsym(library, calls[i].symbol);
 		if (fn == NULL)
 			return crpc_fail(-ENODEV,
@@ -110,10 +109,8 @@ crpc_unpack_gpudev_alloc(const char *arg, uint64_t len)
 	uint64_t ptr = 0;
 	int rc = __crpc_gpudev_open(&d, arg);
 
-	if (rc != 0) {
-		errno = -rc;
-		return NULL;
-	}
+	if (rc != 0)
+		return crpc_null(rc);
 	rc = gpudev_enter(&d);
 	if (rc == 0) {
 		rc = d.mem_alloc(&ptr, len);
@@ -124,8 +121,7 @@ crpc_unpack_gpudev_alloc(const char *arg, uint64_t len)
 	crpc_err("gpudev: %llu bytes of GPU %d: %s", (unsigned long long)len, d.dev,
 		__crpc_gpudev_error(&d, rc));
 	__crpc_gpudev_close(&d);
-	errno = ENOMEM;
-	return NULL;
+	return crpc_null(-ENOMEM);
 }
 
 int

@@ -158,12 +158,11 @@ cpu_submit(void *state, const struct crpc_unpack_desc *desc, uint32_t n, uint64_
 	struct cpu *cpu = state;
 	uint64_t bytes = 0;
 	bool stream;
-	uint32_t i;
 
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		bytes += desc[i].len;
 	stream = bytes >= cpu->stream_bytes;
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (desc[i].len == 0)
 			continue;
 		if (desc[i].op != CRPC_UNPACK_COPY)

@@ -23,7 +23,7 @@
 #include "crpc_kv.h"
 #include "crpc_kv_blocks.h"
 #include "crpc_log.h"
-#include "verify.h"
+#include "app_verify.h"
 
 #define MUST(x) must((x), #x, __LINE__)
 
@@ -36,7 +36,7 @@ must(bool good, const char *what, int line)
 	exit(1);
 }
 
-static uint8_t value[KV_VALUE_MAX];
+static uint8_t value[CRPC_KV_VALUE_MAX];
 
 static int
 put(struct crpc_kv *kv, uint64_t id, uint32_t len, uint32_t seq, const struct crpc_kv_how *how)
@@ -46,7 +46,7 @@ put(struct crpc_kv *kv, uint64_t id, uint32_t len, uint32_t seq, const struct cr
 	int rc;
 
 	kv_key_write(key, 8, id);
-	kv_value_fill(value, len, kv_word((uint32_t)id, 1, seq));
+	app_value_fill(value, len, app_word((uint32_t)id, 1, seq));
 	rc = crpc_kv_put(kv, key, value, len, how, id);
 	return rc != 0 ? rc : crpc_kv_wait(kv, &done);
 }
@@ -75,22 +75,22 @@ must_have(struct crpc_kv *kv, uint64_t id, uint32_t len, uint32_t seq)
 	MUST(crpc_kv_get(kv, key, id) == 0);
 	MUST(crpc_kv_wait(kv, &done) == 0);
 	MUST(done.cookie == id && done.len == len);
-	MUST(kv_value_whole(done.value, len, &word) && word == kv_word((uint32_t)id, 1, seq));
+	MUST(app_value_whole(done.value, len, &word) && word == app_word((uint32_t)id, 1, seq));
 	return done.version;
 }
 
 static void
 sizes(struct crpc_kv *kv)
 {
-	static const uint32_t len[] = {8, 4095, 4096, 4097, 65535, 65536, 524289, KV_VALUE_MAX - 1,
-		KV_VALUE_MAX, 9, KV_VALUE_MAX};
+	static const uint32_t len[] = {8, 4095, 4096, 4097, 65535, 65536, 524289,
+		CRPC_KV_VALUE_MAX - 1, CRPC_KV_VALUE_MAX, 9, CRPC_KV_VALUE_MAX};
 	struct crpc_kv_how how = {.if_version = true};
 	struct crpc_kv_done done;
 	uint64_t id, version;
 	uint8_t key[8];
 	uint32_t i;
 
-	MUST(crpc_kv_info(kv)->value_size == KV_VALUE_MAX);
+	MUST(crpc_kv_info(kv)->value_size == CRPC_KV_VALUE_MAX);
 	for (i = 0; i < CRPC_DIM(len); i++) {
 		for (id = 0; id < 4; id++)
 			MUST(put(kv, id, len[i], i, NULL) == 0);
@@ -112,7 +112,7 @@ sizes(struct crpc_kv *kv)
 		MUST(crpc_kv_get(kv, key, 0) == 0);
 	} while (crpc_kv_wait(kv, &done) == 0);
 	MUST(done.status == -ENOENT);
-	MUST(crpc_kv_put(kv, key, value, KV_VALUE_MAX + 1, NULL, 0) == -EINVAL);
+	MUST(crpc_kv_put(kv, key, value, CRPC_KV_VALUE_MAX + 1, NULL, 0) == -EINVAL);
 	for (id = 0; id < 4; id++)
 		MUST(take_out(kv, id) == (id == 2 ? -ENOENT : 0));
 }
@@ -123,19 +123,19 @@ full(struct crpc_kv *kv)
 	uint32_t n = 0, i;
 	int rc;
 
-	while ((rc = put(kv, n, KV_VALUE_MAX, 1, NULL)) == 0)
+	while ((rc = put(kv, n, CRPC_KV_VALUE_MAX, 1, NULL)) == 0)
 		MUST(++n < 1000);
 	MUST(rc == -ENOSPC);
 	MUST(n >= 4);
 	for (i = 0; i < 50; i++)
-		MUST(put(kv, 1000 + i, KV_VALUE_MAX, 1, NULL) == -ENOSPC);
+		MUST(put(kv, 1000 + i, CRPC_KV_VALUE_MAX, 1, NULL) == -ENOSPC);
 	for (i = 0; i < n; i++)
-		must_have(kv, i, KV_VALUE_MAX, 1);
-	MUST(put(kv, 0, KV_VALUE_MAX, 2, NULL) == 0);
+		must_have(kv, i, CRPC_KV_VALUE_MAX, 1);
+	MUST(put(kv, 0, CRPC_KV_VALUE_MAX, 2, NULL) == 0);
 	MUST(take_out(kv, 1) == 0);
-	MUST(put(kv, 2000, KV_VALUE_MAX, 3, NULL) == 0);
-	must_have(kv, 2000, KV_VALUE_MAX, 3);
-	must_have(kv, 0, KV_VALUE_MAX, 2);
+	MUST(put(kv, 2000, CRPC_KV_VALUE_MAX, 3, NULL) == 0);
+	must_have(kv, 2000, CRPC_KV_VALUE_MAX, 3);
+	must_have(kv, 0, CRPC_KV_VALUE_MAX, 2);
 	printf("%u values of 1 MiB\n", n);
 }
 
@@ -146,7 +146,7 @@ version(struct crpc_kv *kv)
 	uint8_t key[8];
 
 	kv_key_write(key, 8, 1);
-	kv_value_fill(value, 8, kv_word(1, 1, 1));
+	app_value_fill(value, 8, app_word(1, 1, 1));
 	MUST(crpc_kv_put(kv, key, value, 8, NULL, 0) == 0);
 	MUST(crpc_kv_wait(kv, &done) == 0);
 	printf("%llu\n", (unsigned long long)done.version);
@@ -159,12 +159,12 @@ writers(struct crpc_kv *kv, const char *name)
 	struct crpc_ipc_client_conf conf = {.name = name, .timeout_ms = 3000};
 	uint8_t answer[sizeof(struct kv_resp_hdr) + sizeof(struct kv_info)];
 	uint8_t msg[sizeof(struct kv_req_hdr)];
-	uint32_t len = kv_req_write(msg, KV_INFO, 0, 0), i;
+	uint32_t len = kv_req_write(msg, CRPC_KV_INFO, 0, 0), i;
 	struct crpc_ipc_client *c;
 	struct kv_info info;
 
 	MUST((c = crpc_ipc_client_connect(&conf)) != NULL);
-	for (i = 0; i < KV_WRITERS_MAX; i++) {
+	for (i = 0; i < APP_WRITERS_MAX; i++) {
 		MUST(crpc_ipc_client_call_sync(c, crpc_clock_ns(), msg, len, answer, sizeof(answer),
 			     0) == sizeof(answer));
 		memcpy(&info, answer + sizeof(struct kv_resp_hdr), sizeof(info));
@@ -195,7 +195,7 @@ put_block(struct crpc_ipc_client *c, struct crpc_kv_blocks *b, uint64_t id, uint
 	uint8_t *msg = crpc_arena_alloc(b->cache, len, &ref);
 
 	MUST(msg != NULL);
-	kv_req_write(msg, KV_PUT, 8, size);
+	kv_req_write(msg, CRPC_KV_PUT, 8, size);
 	kv_key_write(msg + 8, 8, id);
 	memset(msg + 16, 0xff, size);
 	return crpc_ipc_client_call_ref(
@@ -215,7 +215,7 @@ beyond(struct crpc_kv *kv, const char *name)
 	const uint8_t *rest;
 	uint64_t id = 0;
 
-	MUST(crpc_kv_blocks_attach(&blocks, NULL, name, 3000) == 0);
+	MUST(crpc_kv_blocks_attach(&blocks, NULL, name, 3000, 0) == 0);
 	conf.arena = blocks.cache;
 	MUST((c = crpc_ipc_client_connect(&conf)) != NULL);
 	for (n = 0; n < 200; n++) {
@@ -232,7 +232,8 @@ beyond(struct crpc_kv *kv, const char *name)
 				fprintf(stderr, "status %d\n", done.status);
 			MUST(done.status == 0);
 			MUST(kv_resp_read(done.data, done.len, &hdr, &rest) == 0);
-			MUST(hdr.status == (done.cookie == size ? KV_OK : KV_BAD_REQUEST));
+			MUST(hdr.status ==
+				(done.cookie == size ? CRPC_KV_OK : CRPC_KV_BAD_REQUEST));
 		}
 		id %= 30;
 	}
@@ -249,7 +250,7 @@ struct scribbler {
 static void *
 scribble(void *arg)
 {
-	static const uint32_t lens[] = {8, 5000, 100000, KV_VALUE_MAX, UINT32_MAX, 0};
+	static const uint32_t lens[] = {8, 5000, 100000, CRPC_KV_VALUE_MAX, UINT32_MAX, 0};
 	struct scribbler *s = arg;
 	uint8_t *msg;
 	uint32_t i;
@@ -278,7 +279,7 @@ one_lie(struct crpc_ipc_client *c, struct crpc_kv_blocks *b, struct scribbler *s
 	if (msg == NULL)
 		return;
 	told = draw >> 32 & 1 ? size : (uint32_t)crpc_random(rng);
-	kv_req_write(msg, draw >> 33 & 1 ? KV_PUT : KV_GET, 8, told);
+	kv_req_write(msg, draw >> 33 & 1 ? CRPC_KV_PUT : CRPC_KV_GET, 8, told);
 	kv_key_write(msg + 8, 8, 100 + draw % 4);
 	len = draw >> 34 & 1 ? size + 16 : crpc_random(rng) >> (draw >> 40 & 63);
 	crpc_store_release(&s->at, (uintptr_t)(draw >> 35 & 1 ? msg : NULL));
@@ -302,7 +303,7 @@ hostile(struct crpc_kv *kv, const char *name)
 	pthread_t thread;
 	uint32_t n = 0;
 
-	MUST(crpc_kv_blocks_attach(&blocks, NULL, name, 3000) == 0);
+	MUST(crpc_kv_blocks_attach(&blocks, NULL, name, 3000, 0) == 0);
 	conf.arena = blocks.cache;
 	MUST((c = crpc_ipc_client_connect(&conf)) != NULL);
 	MUST(pthread_create(&thread, NULL, scribble, &s) == 0);

@@ -57,7 +57,7 @@ everybody_has_one_lcore(void **state)
 	uint32_t l, daemons, clients;
 
 	for (l = 0; l < CRPC_DIM(lcores); l++)
-		for (daemons = 1; daemons <= KV_DAEMONS_MAX; daemons++)
+		for (daemons = 1; daemons <= CRPC_KV_DAEMONS_MAX; daemons++)
 			for (clients = 0; clients <= 70; clients++) {
 				check_place(lcores[l], daemons, clients, false);
 				check_place(lcores[l], daemons, clients, true);
@@ -90,7 +90,7 @@ homes_are_equal_parts(void **state)
 {
 	uint32_t daemons, clients, d, c, from, to;
 
-	for (daemons = 1; daemons <= KV_DAEMONS_MAX; daemons++)
+	for (daemons = 1; daemons <= CRPC_KV_DAEMONS_MAX; daemons++)
 		for (clients = 1; clients <= 130; clients++)
 			for (d = 0; d < daemons; d++) {
 				from = kv_home_first(d, clients, daemons);
@@ -116,11 +116,11 @@ check_hash(uint32_t hash, uint32_t ranks, uint32_t daemons)
 	for (home = 0; home < ranks * daemons; home++) {
 		first = home / daemons * daemons;
 		path = kv_path(owner, home, first, daemons);
-		local += path == KV_LOCAL;
+		local += path == CRPC_KV_LOCAL;
 		assert_int_equal(path,
-			owner == home                 ? KV_LOCAL
-				: owner / daemons == home / daemons ? KV_FORWARDED
-								    : KV_REMOTE);
+			owner == home                               ? CRPC_KV_LOCAL
+				: owner / daemons == home / daemons ? CRPC_KV_FORWARDED
+								    : CRPC_KV_REMOTE);
 	}
 	assert_int_equal(local, 1);
 }

@@ -5,7 +5,7 @@
 /**
  * @file
  * Two bulk objects on paper devices, joined by one connection: the bench of the bulk tests, with a
- * virtual clock and a seeded wire. Include it after cmocka.h.
+ * virtual clock and a seeded wire; there is one at a time. Include it after cmocka.h.
  *
  * Also an engine, "test", that does its work as its mode says: late, never or wrongly.
  */
@@ -22,7 +22,7 @@
 /* Bytes beside a buffer that must stay as they are. */
 #define GUARD 64
 
-struct rig {
+static struct rig {
 	struct crpc_paper w;
 	struct crpc_bulk_conf conf[2];
 	struct crpc_rdma *dev[2][RIG_PORTS];
@@ -31,7 +31,7 @@ struct rig {
 	struct crpc_bulk_conn *conn[2];
 	uint32_t rails, nports;
 	uint64_t seed;
-};
+} rig;
 
 /*
  * Seeds of tests that play many: from the first one, so many. SEED=n in the environment plays that
@@ -64,17 +64,17 @@ rig_path(uint64_t i)
 
 /* One of 0 to n - 1. */
 static inline uint32_t
-rig_rnd(struct rig *r, uint32_t n)
+rig_rnd(uint32_t n)
 {
-	return (uint32_t)(crpc_paper_rnd(&r->w) % n);
+	return (uint32_t)(crpc_paper_rnd(&rig.w) % n);
 }
 
 /* ---- the engine ---- */
 
 enum tool_mode {
-	TOOL_GOES,   /* one poll late */
-	TOOL_HOLDS,  /* nothing is done */
-	TOOL_FAILS,  /* jobs fail without work */
+	TOOL_GOES,  /* one poll late */
+	TOOL_HOLDS, /* nothing is done */
+	TOOL_FAILS, /* jobs fail without work */
 	TOOL_REFUSES,
 	TOOL_FULL,   /* submit says -EAGAIN */
 	TOOL_SPOILS, /* a byte is wrong */
@@ -131,7 +131,6 @@ static int
 tool_done(void *state, uint64_t id)
 {
 	struct tool_job *job = &tool.job[id & 0xff];
-	uint32_t i;
 
 	assert_int_equal(job->id, id);
 	if (tool.mode == TOOL_HOLDS || job->polls++ == 0)
@@ -139,7 +138,7 @@ tool_done(void *state, uint64_t id)
 	job->id = 0;
 	if (tool.mode == TOOL_FAILS)
 		return -EIO;
-	for (i = 0; i < job->n; i++) {
+	for (uint32_t i = 0; i < job->n; i++) {
 		memcpy(job->desc[i].dst, job->desc[i].src, job->desc[i].len);
 		if (tool.mode == TOOL_SPOILS)
 			*(uint8_t *)job->desc[i].dst ^= 1;
@@ -150,240 +149,263 @@ tool_done(void *state, uint64_t id)
 static int
 tool_stop(void *state)
 {
-	uint32_t i;
-
 	tool.stops++;
-	for (i = 0; i < TOOL_JOBS; i++)
+	for (uint32_t i = 0; i < TOOL_JOBS; i++)
 		tool.job[i].id = 0;
 	return 0;
 }
 
-static const struct crpc_unpack_ops tool_ops = {"test", 0, tool_create, tool_free, tool_submit,
-		NULL, tool_done, tool_stop};
+static const struct crpc_unpack_ops tool_ops = {
+	"test", 0, tool_create, tool_free, tool_submit, NULL, tool_done, tool_stop};
 
 /* ---- the pair ---- */
 
+static inline int
+rig_status(int side)
+{
+	return crpc_bulk_conn_status(rig.conn[side]);
+}
+
+static inline const struct crpc_bulk_stats *
+rig_stats(int side)
+{
+	return crpc_bulk_stats(rig.b[side]);
+}
+
 static inline void
-rig_connect(struct rig *r)
+rig_progress(int side)
+{
+	crpc_bulk_progress(rig.b[side], rig.w.now_ns);
+}
+
+/* At side 1. */
+static inline int
+rig_consumed(uint64_t token)
+{
+	return crpc_bulk_consumed(rig.b[1], rig.w.now_ns, token);
+}
+
+static inline void
+rig_connect(void)
 {
 	uint8_t addr[2][CRPC_BULK_ADDR_LEN];
-	int side;
 
-	for (side = 0; side < 2; side++)
-		crpc_bulk_conn_addr(r->conn[side], addr[side]);
-	for (side = 0; side < 2; side++) {
-		if (crpc_bulk_conn_connect(r->conn[side], addr[!side]) != 0)
+	for (int side = 0; side < 2; side++)
+		crpc_bulk_conn_addr(rig.conn[side], addr[side]);
+	for (int side = 0; side < 2; side++) {
+		if (crpc_bulk_conn_connect(rig.conn[side], addr[!side]) != 0)
 			fail_msg("connect: %s", crpc_log_last());
 	}
 }
 
 /* The context of a device. */
 static inline void
-rig_context(struct rig *r, int side, uint32_t port)
+rig_context(int side, uint32_t port)
 {
 	const struct crpc_copyrpc_conf conf = {
-		.dev = r->dev[side][port], .ring_size = 16384, .max_eps = 8};
+		.dev = rig.dev[side][port], .ring_size = 16384, .max_eps = 8};
 
-	r->ctx[side][port] = crpc_copyrpc_create(&conf);
-	assert_non_null(r->ctx[side][port]);
-	r->conf[side].port[port].ctx = r->ctx[side][port];
-	r->conf[side].port[port].dev = r->dev[side][port];
+	rig.ctx[side][port] = crpc_copyrpc_create(&conf);
+	assert_non_null(rig.ctx[side][port]);
+	rig.conf[side].port[port].ctx = rig.ctx[side][port];
+	rig.conf[side].port[port].dev = rig.dev[side][port];
 }
 
 /* The bulk object of a side, and its connection. */
 static inline void
-rig_bulk(struct rig *r, int side)
+rig_bulk(int side)
 {
-	r->b[side] = crpc_bulk_create(&r->conf[side]);
-	if (r->b[side] == NULL)
+	rig.b[side] = crpc_bulk_create(&rig.conf[side]);
+	if (rig.b[side] == NULL)
 		fail_msg("create: %s", crpc_log_last());
-	r->conn[side] = crpc_bulk_conn_create(r->b[side], r->rails, 7);
-	if (r->conn[side] == NULL)
+	rig.conn[side] = crpc_bulk_conn_create(rig.b[side], rig.rails, 7);
+	if (rig.conn[side] == NULL)
 		fail_msg("connection: %s", crpc_log_last());
 }
 
+/* The rig of the last test, if there is one, ends. */
 static inline void
-rig_init(struct rig *r, const struct crpc_bulk_conf *a, const struct crpc_bulk_conf *b,
-		uint32_t rails, uint32_t nports, uint64_t seed)
+rig_fini(void)
 {
-	uint32_t i;
-	int side;
-
-	memset(r, 0, sizeof(*r));
-	r->seed = seed;
-	r->w.rng = seed * 2 + 1;
-	r->w.now_ns = 1000000;
-	r->conf[0] = *a;
-	r->conf[1] = *b;
-	r->rails = rails;
-	r->nports = nports;
-	for (side = 0; side < 2; side++) {
-		for (i = 0; i < nports; i++) {
-			r->dev[side][i] = crpc_paper_open(
-				&r->w, &(struct crpc_paper_conf){.inline_max = 256});
-			assert_non_null(r->dev[side][i]);
-			rig_context(r, side, i);
-		}
-		r->conf[side].nports = nports;
-		rig_bulk(r, side);
-	}
-	rig_connect(r);
-}
-
-static inline void
-rig_fini(struct rig *r)
-{
-	uint32_t i;
-	int side;
-
-	for (side = 0; side < 2; side++) {
-		crpc_bulk_free(r->b[side]);
-		for (i = 0; i < r->nports; i++) {
-			crpc_copyrpc_free(r->ctx[side][i]);
-			crpc_rdma_close(r->dev[side][i]);
+	for (int side = 0; side < 2; side++) {
+		if (rig.b[side] == NULL)
+			continue;
+		crpc_bulk_free(rig.b[side]);
+		rig.b[side] = NULL;
+		for (uint32_t i = 0; i < rig.nports; i++) {
+			crpc_copyrpc_free(rig.ctx[side][i]);
+			crpc_rdma_close(rig.dev[side][i]);
 		}
 	}
 }
 
-static inline void
-rig_check(struct rig *r, bool at_rest)
+static inline int
+rig_close(void **state)
 {
-	int side;
+	rig_fini();
+	return 0;
+}
 
-	for (side = 0; side < 2; side++) {
-		if (crpc_bulk_check(r->b[side], at_rest) != 0)
+static inline void
+rig_init(const struct crpc_bulk_conf *a, const struct crpc_bulk_conf *b, uint32_t rails,
+	uint32_t nports, uint64_t seed)
+{
+	rig_fini();
+	memset(&rig, 0, sizeof(rig));
+	rig.seed = seed;
+	rig.w.rng = seed * 2 + 1;
+	rig.w.now_ns = 1000000;
+	rig.conf[0] = *a;
+	rig.conf[1] = *b;
+	rig.rails = rails;
+	rig.nports = nports;
+	for (int side = 0; side < 2; side++) {
+		for (uint32_t i = 0; i < nports; i++) {
+			rig.dev[side][i] = crpc_paper_open(
+				&rig.w, &(struct crpc_paper_conf){.inline_max = 256});
+			assert_non_null(rig.dev[side][i]);
+			rig_context(side, i);
+		}
+		rig.conf[side].nports = nports;
+		rig_bulk(side);
+	}
+	rig_connect();
+}
+
+static inline void
+rig_check(bool at_rest)
+{
+	for (int side = 0; side < 2; side++) {
+		if (crpc_bulk_check(rig.b[side], at_rest) != 0)
 			fail_msg("side %d: %s", side, crpc_log_last());
 	}
 }
 
 /* The queue pair of a rail breaks at one end. */
 static inline void
-rig_rail_fail(struct rig *r, int side, uint32_t rail)
+rig_rail_fail(int side, uint32_t rail)
 {
 	assert_int_equal(
-		crpc_paper_fail(r->dev[side][rail % r->nports], rail / r->nports, -ECONNRESET), 0);
+		crpc_paper_fail(rig.dev[side][rail % rig.nports], rail / rig.nports, -ECONNRESET),
+		0);
 }
 
 /* One side's turn; the wire does a few things of its choice before. */
 static inline void
-rig_turn(struct rig *r, int side)
+rig_turn(int side)
 {
-	uint64_t n = crpc_paper_rnd(&r->w) % 16;
+	uint64_t n = crpc_paper_rnd(&rig.w) % 16;
 
-	r->w.now_ns += 1000;
-	while (n-- != 0 && crpc_paper_step(&r->w))
+	rig.w.now_ns += 1000;
+	while (n-- != 0 && crpc_paper_step(&rig.w))
 		;
-	crpc_bulk_progress(r->b[side], r->w.now_ns);
+	rig_progress(side);
 }
 
 static inline void
-rig_turns(struct rig *r, uint32_t n)
+rig_turns(uint32_t n)
 {
-	uint32_t i;
-
-	for (i = 0; i < n; i++)
-		rig_turn(r, i & 1);
+	for (uint32_t i = 0; i < n; i++)
+		rig_turn(i & 1);
 }
 
 /* One side sends, or receives; the request. */
 static inline uint64_t
-rig_send(struct rig *r, int side, uint64_t tag, const void *buf, uint64_t len, uint32_t flags)
+rig_send(int side, uint64_t tag, const void *buf, uint64_t len, uint32_t flags)
 {
 	uint64_t req = 0;
 
 	assert_int_equal(
-		crpc_bulk_isend(r->conn[side], r->w.now_ns, tag, buf, len, flags, 11, &req), 0);
+		crpc_bulk_isend(rig.conn[side], rig.w.now_ns, tag, buf, len, flags, 11, &req), 0);
 	return req;
 }
 
 static inline uint64_t
-rig_recv(struct rig *r, int side, uint64_t tag, void *buf, uint64_t len, uint32_t flags)
+rig_recv(int side, uint64_t tag, void *buf, uint64_t len, uint32_t flags)
 {
 	uint64_t req = 0;
 
 	assert_int_equal(
-		crpc_bulk_irecv(r->conn[side], r->w.now_ns, tag, buf, len, flags, 22, &req), 0);
+		crpc_bulk_irecv(rig.conn[side], rig.w.now_ns, tag, buf, len, flags, 22, &req), 0);
 	return req;
 }
 
 /* Until both sides' requests have ended; their results. */
 static inline void
-rig_end(struct rig *r, uint64_t send, uint64_t recv, struct crpc_bulk_result result[2])
+rig_end(uint64_t send, uint64_t recv, struct crpc_bulk_result result[2])
 {
 	uint64_t req[2] = {send, recv};
 	bool have[2] = {send == 0, recv == 0};
-	uint32_t i;
-	int side;
 
 	memset(result, 0, 2 * sizeof(*result));
-	for (i = 0; i < 2000000 && !(have[0] && have[1]); i++) {
-		side = i & 1;
-		rig_turn(r, side);
+	for (uint32_t i = 0; i < 2000000 && !(have[0] && have[1]); i++) {
+		int side = i & 1;
+
+		rig_turn(side);
 		if (!have[side])
-			have[side] = crpc_bulk_test(r->b[side], req[side], &result[side]) == 0;
+			have[side] = crpc_bulk_test(rig.b[side], req[side], &result[side]) == 0;
 	}
 	if (!have[0] || !have[1]) {
-		crpc_bulk_dump(r->b[0], stderr);
-		crpc_bulk_dump(r->b[1], stderr);
+		crpc_bulk_dump(rig.b[0], stderr);
+		crpc_bulk_dump(rig.b[1], stderr);
 		fail_msg("seed %llu: send ended: %d, receive ended: %d",
-			(unsigned long long)r->seed, have[0], have[1]);
+			(unsigned long long)rig.seed, have[0], have[1]);
 	}
 }
 
 /* Both end with this status. */
 static inline void
-rig_ends(struct rig *r, uint64_t send, uint64_t recv, int32_t status)
+rig_ends(uint64_t send, uint64_t recv, int32_t status)
 {
 	struct crpc_bulk_result result[2];
 
-	rig_end(r, send, recv, result);
+	rig_end(send, recv, result);
 	if (result[0].status != status || result[1].status != status)
 		fail_msg("seed %llu: send %d, receive %d, expected %d: %s",
-			(unsigned long long)r->seed, result[0].status, result[1].status, status,
+			(unsigned long long)rig.seed, result[0].status, result[1].status, status,
 			crpc_log_last());
 }
 
 /* Until no message is due and no chunk under way. */
 static inline void
-rig_rest(struct rig *r)
+rig_rest(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < 1000; i++) {
-		rig_turns(r, 20);
-		crpc_paper_run(&r->w);
-		if (crpc_bulk_check(r->b[0], true) == 0 && crpc_bulk_check(r->b[1], true) == 0)
+	for (uint32_t i = 0; i < 1000; i++) {
+		rig_turns(20);
+		crpc_paper_run(&rig.w);
+		if (crpc_bulk_check(rig.b[0], true) == 0 && crpc_bulk_check(rig.b[1], true) == 0)
 			return;
 	}
-	rig_check(r, true);
+	rig_check(true);
 }
 
 /* ---- an end that a test plays by hand ---- */
 
 /* A control message goes from a side to its peer, and arrives. */
 static inline void
-rig_say(struct rig *r, int side, const void *msg, uint32_t len)
+rig_say(int side, const void *msg, uint32_t len)
 {
-	assert_int_equal(crpc_copyrpc_notify(r->conn[side]->rail[0].ep, r->w.now_ns, msg, len), 0);
-	crpc_copyrpc_flush(r->ctx[side][0], r->w.now_ns);
-	crpc_paper_run(&r->w);
+	assert_int_equal(
+		crpc_copyrpc_notify(rig.conn[side]->rail[0].ep, rig.w.now_ns, msg, len), 0);
+	crpc_copyrpc_flush(rig.ctx[side][0], rig.w.now_ns);
+	crpc_paper_run(&rig.w);
 }
 
 /* The oldest control message that arrived at a side; its bytes, or 0: there is none. */
 static inline uint32_t
-rig_hear(struct rig *r, int side, union bulk_wire *msg)
+rig_hear(int side, union bulk_wire *msg)
 {
-	struct crpc_copyrpc *ctx = r->ctx[side][0];
+	struct crpc_copyrpc *ctx = rig.ctx[side][0];
 	struct crpc_done done[4];
 	struct crpc_req req;
 
-	crpc_paper_run(&r->w);
-	crpc_copyrpc_poll(ctx, r->w.now_ns, done, 4);
-	if (crpc_copyrpc_recv(ctx, r->w.now_ns, &req, 1) == 0)
+	crpc_paper_run(&rig.w);
+	crpc_copyrpc_poll(ctx, rig.w.now_ns, done, 4);
+	if (crpc_copyrpc_recv(ctx, rig.w.now_ns, &req, 1) == 0)
 		return 0;
 	memcpy(msg, req.data, req.len);
-	crpc_copyrpc_release(ctx, r->w.now_ns, req.token);
-	crpc_copyrpc_flush(ctx, r->w.now_ns);
+	crpc_copyrpc_release(ctx, rig.w.now_ns, req.token);
+	crpc_copyrpc_flush(ctx, rig.w.now_ns);
 	return req.len;
 }
 
@@ -414,9 +436,7 @@ buf_fill(uint8_t *p, uint64_t len, uint64_t seed)
 static inline void
 buf_guards(const uint8_t *p, uint64_t len)
 {
-	uint32_t i;
-
-	for (i = 1; i <= GUARD; i++) {
+	for (uint32_t i = 1; i <= GUARD; i++) {
 		assert_int_equal(p[-(int)i], 0xa5);
 		assert_int_equal(p[len + i - 1], 0xa5);
 	}
@@ -438,24 +458,22 @@ struct job {
 };
 
 static inline void
-job_start(struct rig *r, struct job *j, uint64_t len, uint32_t send_flags, uint32_t recv_flags)
+job_start(struct job *j, uint64_t len, uint32_t send_flags, uint32_t recv_flags)
 {
 	*j = (struct job){.src = buf_make(len), .dst = buf_make(len), .len = len};
 	buf_fill(j->src, len, len + 77);
-	j->send = rig_send(r, 0, 3, j->src, len, send_flags);
-	j->recv = rig_recv(r, 1, 3, j->dst, len, recv_flags);
+	j->send = rig_send(0, 3, j->src, len, send_flags);
+	j->recv = rig_recv(1, 3, j->dst, len, recv_flags);
 }
 
 /* Until some of its chunks were posted, but not all. */
 static inline void
-job_middle(struct rig *r, const struct job *j)
+job_middle(const struct job *j)
 {
-	uint32_t i;
-
-	for (i = 0; i < 10000; i++) {
-		rig_turn(r, (int)i & 1);
-		if (crpc_bulk_state(r->b[0], j->send) == CRPC_BULK_TRANSMITTING &&
-			crpc_bulk_state(r->b[1], j->recv) >= CRPC_BULK_ACTIVE && i > 20)
+	for (uint32_t i = 0; i < 10000; i++) {
+		rig_turn((int)i & 1);
+		if (crpc_bulk_state(rig.b[0], j->send) == CRPC_BULK_TRANSMITTING &&
+			crpc_bulk_state(rig.b[1], j->recv) >= CRPC_BULK_ACTIVE && i > 20)
 			return;
 	}
 	fail_msg("it does not begin");
@@ -472,39 +490,39 @@ job_over(struct job *j)
 }
 
 static inline void
-job_end(struct rig *r, struct job *j)
+job_end(struct job *j)
 {
-	rig_end(r, j->send, j->recv, j->result);
+	rig_end(j->send, j->recv, j->result);
 	job_over(j);
 }
 
 /* Both end with this status; success comes with the right content. */
 static inline void
-job_ends(struct rig *r, struct job *j, int32_t status)
+job_ends(struct job *j, int32_t status)
 {
-	job_end(r, j);
+	job_end(j);
 	if (j->result[0].status != status || j->result[1].status != status ||
 		(status == 0 && !j->same))
 		fail_msg("seed %llu, %llu bytes: send %d, receive %d, expected %d, content %s: %s",
-			(unsigned long long)r->seed, (unsigned long long)j->len,
+			(unsigned long long)rig.seed, (unsigned long long)j->len,
 			j->result[0].status, j->result[1].status, status,
 			j->same ? "right" : "wrong", crpc_log_last());
 }
 
 /* Whatever still happens touches neither buffer. */
 static inline void
-job_quiet(struct rig *r, struct job *j)
+job_quiet(struct job *j)
 {
 	uint64_t i, touched = 0;
 
-	rig_rest(r);
+	rig_rest();
 	for (i = 0; i < j->len; i++)
 		touched += j->dst[i] != 0x5a || j->src[i] != 0x5a;
 	assert_int_equal(touched, 0);
 	/* before the allocator gives this memory to another buffer */
-	for (i = 0; i < r->nports; i++) {
-		crpc_mrcache_invalidate(r->b[0]->cache[i], j->src, j->len);
-		crpc_mrcache_invalidate(r->b[1]->cache[i], j->dst, j->len);
+	for (i = 0; i < rig.nports; i++) {
+		crpc_mrcache_invalidate(rig.b[0]->cache[i], j->src, j->len);
+		crpc_mrcache_invalidate(rig.b[1]->cache[i], j->dst, j->len);
 	}
 	buf_free(j->src);
 	buf_free(j->dst);

@@ -8,11 +8,8 @@
  *     count_bulk                    names the cases
  *     count_bulk CASE               runs one
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
 #include "bulk_end.h"
+#include "count.h"
 
 #define CHUNK 4096u
 #define BURST 8u
@@ -22,15 +19,15 @@ static const struct {
 	const char *name;
 	uint32_t flags, rails, len, messages;
 } cases[] = {
-		{"chunk_eager", CRPC_BULK_EAGER, 1, 512 * CHUNK, 16},
-		{"chunk_write", CRPC_BULK_WRITE, 1, 512 * CHUNK, 16},
-		{"chunk_read", CRPC_BULK_READ, 1, 512 * CHUNK, 16},
-		{"chunk_eager_4_rails", CRPC_BULK_EAGER, 4, 512 * CHUNK, 16},
-		{"chunk_write_4_rails", CRPC_BULK_WRITE, 4, 512 * CHUNK, 16},
-		{"message_eager_64", CRPC_BULK_EAGER, 1, 64, 4000},
-		{"message_write_4096", CRPC_BULK_WRITE, 1, CHUNK, 4000},
-		{"message_read_4096", CRPC_BULK_READ, 1, CHUNK, 4000},
-		{"message_eager_64_4_rails", CRPC_BULK_EAGER, 4, 64, 4000},
+	{"chunk_eager", CRPC_BULK_EAGER, 1, 512 * CHUNK, 16},
+	{"chunk_write", CRPC_BULK_WRITE, 1, 512 * CHUNK, 16},
+	{"chunk_read", CRPC_BULK_READ, 1, 512 * CHUNK, 16},
+	{"chunk_eager_4_rails", CRPC_BULK_EAGER, 4, 512 * CHUNK, 16},
+	{"chunk_write_4_rails", CRPC_BULK_WRITE, 4, 512 * CHUNK, 16},
+	{"message_eager_64", CRPC_BULK_EAGER, 1, 64, 4000},
+	{"message_write_4096", CRPC_BULK_WRITE, 1, CHUNK, 4000},
+	{"message_read_4096", CRPC_BULK_READ, 1, CHUNK, 4000},
+	{"message_eager_64_4_rails", CRPC_BULK_EAGER, 4, 64, 4000},
 };
 
 static struct bulk_end end[2];
@@ -41,9 +38,8 @@ open_ends(uint32_t rails)
 {
 	const struct crpc_copyrpc_conf net = {.ring_size = 16384, .max_eps = rails};
 	const struct crpc_bulk_conf bulk = {.chunk = CHUNK};
-	uint32_t i;
 
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		if (!end_device(&end[i], "paper", &net) || !end_bulk(&end[i], &bulk, rails))
 			return false;
 	}
@@ -72,11 +68,11 @@ run(size_t which, uint8_t *src, uint8_t *dst)
 
 	while (done < 2 * cases[which].messages && bad == 0) {
 		for (; started < cases[which].messages && started * 2 < done + 2 * BURST;
-				started++) {
+			started++) {
 			bad += crpc_bulk_irecv(end[1].conn, now, started, dst, len, 0, 0, &req) !=
-			       0;
+				0;
 			bad += crpc_bulk_isend(end[0].conn, now, started, src, len,
-					       cases[which].flags, 0, &req) != 0;
+				       cases[which].flags, 0, &req) != 0;
 		}
 		now += 1000;
 		crpc_bulk_progress(end[0].b, now);
@@ -91,22 +87,12 @@ run(size_t which, uint8_t *src, uint8_t *dst)
 int
 main(int argc, char **argv)
 {
-	uint8_t *buf;
-	size_t i;
+	size_t i = count_case(argc, argv, cases, sizeof(cases[0]), CRPC_DIM(cases));
+	uint8_t *buf = calloc(2, cases[i].len);
 
-	for (i = 0; i < CRPC_DIM(cases); i++) {
-		if (argc < 2) {
-			printf("%s\n", cases[i].name);
-			continue;
-		}
-		if (strcmp(argv[1], cases[i].name) != 0)
-			continue;
-		buf = calloc(2, cases[i].len);
-		if (buf == NULL || !open_ends(cases[i].rails)) {
-			fprintf(stderr, "cannot set up: %s\n", crpc_log_last());
-			return 77;
-		}
-		return run(i, buf, buf + cases[i].len) != 0;
+	if (buf == NULL || !open_ends(cases[i].rails)) {
+		fprintf(stderr, "cannot set up: %s\n", crpc_log_last());
+		return 77;
 	}
-	return argc < 2 ? 0 : 1;
+	return run(i, buf, buf + cases[i].len) != 0;
 }

@@ -10,10 +10,7 @@
  */
 #include <errno.h>
 #include <malloc.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,8 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "bulk_end.h"
 #include "crpc_clock.h"
 #include "device.h"
@@ -53,9 +49,8 @@ end_open(struct end *e)
 	const struct crpc_copyrpc_conf net = {.ring_size = 16384, .peer_timeout_ns = LOST_NS};
 	const struct crpc_bulk_conf bulk = {
 		.chunk = CHUNK, .timeout_ns = 2 * LOST_NS, .confirm_ns = S};
-	uint32_t i;
 
-	for (i = 0; i < OPEN; i++)
+	for (uint32_t i = 0; i < OPEN; i++)
 		e->buf[i] = malloc(LEN);
 	return end_device(&e->at, NULL, &net) && end_bulk(&e->at, &bulk, RAILS);
 }
@@ -71,10 +66,10 @@ static bool
 get(int fd, void *data, size_t len)
 {
 	size_t at = 0;
-	ssize_t n;
 
 	while (at < len) {
-		n = read(fd, (char *)data + at, len - at);
+		ssize_t n = read(fd, (char *)data + at, len - at);
+
 		if (n <= 0)
 			return false;
 		at += (size_t)n;
@@ -104,9 +99,8 @@ static bool
 is_message(const uint8_t *buf, uint64_t number)
 {
 	const uint64_t *w = (const uint64_t *)(const void *)buf;
-	uint32_t i;
 
-	for (i = 0; i < LEN / 8; i++) {
+	for (uint32_t i = 0; i < LEN / 8; i++) {
 		if (w[i] != word(number, i))
 			return false;
 	}
@@ -118,12 +112,11 @@ static bool
 start(struct end *e)
 {
 	uint64_t now = crpc_clock_ns(), req, *w;
-	uint32_t i, at;
 	int rc;
 
-	for (at = e->next % OPEN; !e->open[at]; at = e->next % OPEN) {
+	for (uint32_t at = e->next % OPEN; !e->open[at]; at = e->next % OPEN) {
 		w = (uint64_t *)(void *)e->buf[at];
-		for (i = 0; e->sends && i < LEN / 8; i++)
+		for (uint32_t i = 0; e->sends && i < LEN / 8; i++)
 			w[i] = word(e->next, i);
 		rc = e->sends ? crpc_bulk_isend(e->at.conn, now, 5, w, LEN, e->path, e->next, &req)
 			      : crpc_bulk_irecv(e->at.conn, now, 5, w, LEN, 0, e->next, &req);
@@ -149,8 +142,7 @@ victim(int fd, bool sends, uint32_t path)
 		crpc_bulk_progress(e.at.b, crpc_clock_ns());
 		while (crpc_bulk_test_burst(e.at.b, &result, 1) != 0) {
 			if (result.status != 0 ||
-					(!sends && !is_message(e.buf[result.cookie % OPEN],
-							   result.cookie)))
+				(!sends && !is_message(e.buf[result.cookie % OPEN], result.cookie)))
 				return 2;
 			e.open[result.cookie % OPEN] = false;
 		}
@@ -162,8 +154,8 @@ static pid_t
 victim_start(int *fd, bool sends, uint32_t path)
 {
 	char text[3][16];
-	char *args[] = {(char[]){"test_bulk_kill"}, (char[]){"victim"}, text[0], text[1], text[2],
-			NULL};
+	char *args[] = {
+		(char[]){"test_bulk_kill"}, (char[]){"victim"}, text[0], text[1], text[2], NULL};
 	int pair[2];
 	pid_t pid;
 
@@ -195,18 +187,17 @@ static void
 take(struct end *e, bool killed, uint64_t seed)
 {
 	struct crpc_bulk_result result;
-	uint8_t *buf;
 
 	while (crpc_bulk_test_burst(e->at.b, &result, 1) != 0) {
-		buf = e->buf[result.cookie % OPEN];
+		uint8_t *buf = e->buf[result.cookie % OPEN];
+
 		if (result.status == 0 && !e->sends && !is_message(buf, result.cookie))
 			fail_msg("seed %llu: message %llu is not itself", (unsigned long long)seed,
-					(unsigned long long)result.cookie);
-		if (result.status != 0 && (!killed || (result.status != -ECONNRESET &&
-							      result.status != -ETIMEDOUT)))
+				(unsigned long long)result.cookie);
+		if (result.status != 0 &&
+			(!killed || (result.status != -ECONNRESET && result.status != -ETIMEDOUT)))
 			fail_msg("seed %llu: status %d%s: %s", (unsigned long long)seed,
-					result.status, killed ? "" : " before the kill",
-					crpc_log_last());
+				result.status, killed ? "" : " before the kill", crpc_log_last());
 		memset(buf, 0x5a, LEN);
 		e->open[result.cookie % OPEN] = false;
 		e->ended++;
@@ -275,13 +266,12 @@ life(struct end *e, uint64_t seed)
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	if (!WIFSIGNALED(status))
 		fail_msg("seed %llu: the other process ended by itself: %d",
-				(unsigned long long)seed, WEXITSTATUS(status));
+			(unsigned long long)seed, WEXITSTATUS(status));
 	close(fd);
 	bury(e, seed);
 }
 
-static void
-survivor_of_kills(void **state)
+TEST(survivor_of_kills)
 {
 	const char *text = getenv("ROUNDS"), *from = getenv("SEED");
 	uint64_t rounds = text != NULL ? strtoull(text, NULL, 0) : ROUNDS, i;
@@ -297,7 +287,7 @@ survivor_of_kills(void **state)
 	after = mallinfo2().uordblks + mallinfo2().hblkhd;
 	if (after > before + 65536)
 		fail_msg("%llu bytes more than after the first kill",
-				(unsigned long long)(after - before));
+			(unsigned long long)(after - before));
 	end_close(&e->at);
 	for (i = 0; i < OPEN; i++)
 		free(e->buf[i]);
@@ -306,15 +296,11 @@ survivor_of_kills(void **state)
 int
 main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(survivor_of_kills),
-	};
-
 	crpc_clock_init();
 	signal(SIGPIPE, SIG_IGN);
 	if (argc == 5)
 		return victim(atoi(argv[2]), atoi(argv[3]) != 0, (uint32_t)atoi(argv[4]));
 	if (device_missing())
 		return 77;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

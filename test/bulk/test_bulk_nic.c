@@ -6,18 +6,15 @@
  */
 #include <errno.h>
 #include <malloc.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "bulk_conn.h"
 #include "bulk_end.h"
 #include "crpc_clock.h"
+#include "crpc_mem.h"
 #include "device.h"
 
 #define WAIT_NS UINT64_C(30000000000)
@@ -52,9 +49,7 @@ make_bulk(struct bulk_end *e, const struct crpc_bulk_conf *conf, uint32_t rails)
 static void
 make(const struct crpc_bulk_conf *conf, uint32_t rails)
 {
-	int i;
-
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		make_device(&end[i]);
 		make_bulk(&end[i], conf, rails);
 	}
@@ -82,7 +77,6 @@ transfer(const uint8_t *src, uint8_t *dst, uint64_t len, uint32_t flags, int32_t
 	uint64_t until = crpc_clock_ns() + WAIT_NS, now = crpc_clock_ns(), req[2];
 	struct crpc_bulk_result result;
 	bool ended[2] = {false, false};
-	int i;
 
 	assert_int_equal(crpc_bulk_isend(end[0].conn, now, 1, src, len, flags, 0, &req[0]), 0);
 	assert_int_equal(crpc_bulk_irecv(end[1].conn, now, 1, dst, len, 0, 0, &req[1]), 0);
@@ -93,7 +87,7 @@ transfer(const uint8_t *src, uint8_t *dst, uint64_t len, uint32_t flags, int32_t
 			fail_msg("no end");
 		}
 		turn();
-		for (i = 0; i < 2; i++) {
+		for (int i = 0; i < 2; i++) {
 			if (ended[i] || crpc_bulk_test(end[i].b, req[i], &result) != 0)
 				continue;
 			ended[i] = true;
@@ -120,32 +114,28 @@ static void
 check_paths(void)
 {
 	static const uint32_t flags[] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ,
-			CRPC_BULK_EAGER | CRPC_BULK_CRC, CRPC_BULK_WRITE | CRPC_BULK_CRC,
-			CRPC_BULK_READ | CRPC_BULK_CRC};
+		CRPC_BULK_EAGER | CRPC_BULK_CRC, CRPC_BULK_WRITE | CRPC_BULK_CRC,
+		CRPC_BULK_READ | CRPC_BULK_CRC};
 	int32_t status[2];
-	uint32_t i, k;
 
-	for (i = 0; i < CRPC_DIM(flags); i++) {
-		for (k = 0; k < LEN; k++)
+	for (uint32_t i = 0; i < CRPC_DIM(flags); i++) {
+		for (uint32_t k = 0; k < LEN; k++)
 			src[k] = (uint8_t)(k * 31 + (k >> 9) + i);
 		memset(dst, 0xee, LEN);
 		transfer(src, dst, LEN - i, flags[i], status);
 		if (status[0] != 0 || status[1] != 0)
 			fail_msg("flags 0x%x: %d, %d: %s", flags[i], status[0], status[1],
-					crpc_log_last());
+				crpc_log_last());
 		assert_memory_equal(src, dst, LEN - i);
 	}
 }
 
-static void
-every_path_keeps_the_content(void **state)
+TEST(every_path_keeps_the_content)
 {
-	static const struct crpc_bulk_conf confs[] = {
-			{.slots = 0}, {.chunk = 65536, .slots = 4}};
-	uint32_t i, rails;
+	static const struct crpc_bulk_conf confs[] = {{.slots = 0}, {.chunk = 65536, .slots = 4}};
 
-	for (i = 0; i < 2; i++) {
-		for (rails = 1; rails <= 3; rails += 2) {
+	for (uint32_t i = 0; i < 2; i++) {
+		for (uint32_t rails = 1; rails <= 3; rails += 2) {
 			make(&confs[i], rails);
 			check_paths();
 			at_rest();
@@ -155,21 +145,19 @@ every_path_keeps_the_content(void **state)
 }
 
 /* One end is freed in the middle, queue pairs and all; the other ends, and a new one connects. */
-static void
-peer_goes_and_comes_back(void **state)
+TEST(peer_goes_and_comes_back)
 {
-	struct crpc_bulk_conf conf = {.chunk = 4096, .timeout_ns = 300000000,
-			.confirm_ns = 200000000};
+	struct crpc_bulk_conf conf = {
+		.chunk = 4096, .timeout_ns = 300000000, .confirm_ns = 200000000};
 	uint64_t until, req[2];
 	struct crpc_bulk_result result;
-	uint32_t i, k;
 
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		make(&conf, 2);
-		crpc_bulk_isend(end[0].conn, crpc_clock_ns(), 1, src, LEN,
-				CRPC_BULK_EAGER << i, 0, &req[0]);
+		crpc_bulk_isend(end[0].conn, crpc_clock_ns(), 1, src, LEN, CRPC_BULK_EAGER << i, 0,
+			&req[0]);
 		crpc_bulk_irecv(end[1].conn, crpc_clock_ns(), 1, dst, LEN, 0, 0, &req[1]);
-		for (k = 0; k < 100; k++)
+		for (uint32_t k = 0; k < 100; k++)
 			turn();
 		crpc_bulk_free(end[0].b);
 		until = crpc_clock_ns() + WAIT_NS;
@@ -186,7 +174,7 @@ peer_goes_and_comes_back(void **state)
 			assert_true(crpc_clock_ns() < until);
 			turn();
 		}
-		for (k = 0; k < LEN; k++)
+		for (uint32_t k = 0; k < LEN; k++)
 			assert_true(dst[k] == 0xee);
 		connect_ends();
 		check_paths();
@@ -204,9 +192,8 @@ static void
 ledger_add(struct ledger *l, double sign)
 {
 	struct crpc_rdma_stats s;
-	int i;
 
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		crpc_rdma_stats_get(end[i].dev, &s);
 		l->doorbells += sign * (double)s.doorbells;
 		l->wqebbs += sign * (double)s.wqebbs;
@@ -219,14 +206,13 @@ ledger_add(struct ledger *l, double sign)
  * not depend on the machine but for how often the ends take turns. A put or get is one of each; an
  * eager chunk has a DATA and its part of a CONSUMED beside it.
  */
-static void
-chunks_cost_the_device_little(void **state)
+TEST(chunks_cost_the_device_little)
 {
 	static const struct {
 		uint32_t path;
 		double doorbells, wqebbs, cqes;
 	} most[] = {{CRPC_BULK_EAGER, 1.8, 2.5, 2.5}, {CRPC_BULK_WRITE, 1.1, 1.2, 1.1},
-			{CRPC_BULK_READ, 1.1, 1.2, 1.1}};
+		{CRPC_BULK_READ, 1.1, 1.2, 1.1}};
 	struct crpc_bulk_conf conf = {.chunk = 4096};
 	uint32_t i, chunks = 256;
 	struct ledger l;
@@ -246,16 +232,33 @@ chunks_cost_the_device_little(void **state)
 		l.wqebbs /= chunks;
 		l.cqes /= chunks;
 		print_message("path %u, per chunk: %.2f doorbells, %.2f WQE blocks, %.2f CQEs\n",
-				most[i].path, l.doorbells, l.wqebbs, l.cqes);
+			most[i].path, l.doorbells, l.wqebbs, l.cqes);
 		if (l.doorbells > most[i].doorbells || l.wqebbs > most[i].wqebbs ||
-				l.cqes > most[i].cqes)
+			l.cqes > most[i].cqes)
 			fail_msg("at most %.2f, %.2f, %.2f are allowed", most[i].doorbells,
-					most[i].wqebbs, most[i].cqes);
+				most[i].wqebbs, most[i].cqes);
 		/* nor can it be less than the chunks themselves */
 		assert_true(l.wqebbs >= 1 && l.doorbells > 0.2);
 	}
 	at_rest();
 	unmake();
+}
+
+static void
+part_add(const struct crpc_mem_part *part, void *sum)
+{
+	*(uint64_t *)sum += part->bytes;
+}
+
+/* Of this process: what malloc() and crpc_mem_alloc() gave. */
+static uint64_t
+memory_used(void)
+{
+	struct mallinfo2 heap = mallinfo2();
+	uint64_t sum = heap.uordblks + heap.hblkhd;
+
+	assert_int_equal(crpc_mem_walk(part_add, &sum), 0);
+	return sum;
 }
 
 /* Beyond the users' buffers a connection takes slots x chunk and less than 1 MiB, its rails with
@@ -266,15 +269,14 @@ memory_of(uint32_t rails)
 	struct crpc_bulk_conf conf = {.slots = 0};
 	uint64_t bounce, other, before, made, after;
 	int32_t status[2];
-	int i;
 
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		make_device(&end[i]);
-	before = mallinfo2().uordblks + mallinfo2().hblkhd;
-	for (i = 0; i < 2; i++)
+	before = memory_used();
+	for (int i = 0; i < 2; i++)
 		make_bulk(&end[i], &conf, rails);
 	connect_ends();
-	made = mallinfo2().uordblks + mallinfo2().hblkhd - before;
+	made = memory_used() - before;
 	crpc_bulk_memory(end[0].b, &bounce, &other);
 	assert_int_equal(bounce, 16u << 19);
 	assert_true(other < 1u << 20);
@@ -290,17 +292,16 @@ memory_of(uint32_t rails)
 	assert_true(made / 2 <= bounce + other + (rails + 2) * 65536);
 	assert_true(made / 2 <= bounce + (1u << 20));
 #endif
-	for (i = 0; i < 3; i++) {
+	for (int i = 0; i < 3; i++) {
 		transfer(src, dst, LEN, CRPC_BULK_EAGER << i, status);
 		assert_int_equal(status[1], 0);
 	}
-	after = mallinfo2().uordblks + mallinfo2().hblkhd - before;
+	after = memory_used() - before;
 	assert_true(after <= made + 65536);
 	unmake();
 }
 
-static void
-memory_is_bounded(void **state)
+TEST(memory_is_bounded)
 {
 	memory_of(1);
 	memory_of(2);
@@ -331,28 +332,26 @@ rail_fail(int side, uint32_t rail)
  * Queue pairs of the device break in the middle of transfers, also the one of the messages: the
  * others take over, and each comes back and is used again.
  */
-static void
-rails_break_and_come_back(void **state)
+TEST(rails_break_and_come_back)
 {
 	struct crpc_bulk_conf conf = {.chunk = 4096, .rail_retry_ns = 1000000};
 	uint64_t until, req[2];
 	struct crpc_bulk_result result[2];
 	struct crpc_bulk_rail rail;
-	uint32_t i, k;
 
 	make(&conf, 3);
-	for (k = 0; k < LEN; k++)
+	for (uint32_t k = 0; k < LEN; k++)
 		src[k] = (uint8_t)(k * 7 + (k >> 11));
-	for (i = 0; i < 6; i++) {
+	for (uint32_t i = 0; i < 6; i++) {
 		memset(dst, 0xee, LEN);
-		crpc_bulk_isend(end[0].conn, crpc_clock_ns(), 1, src, LEN,
-				CRPC_BULK_EAGER << i % 3, 0, &req[0]);
+		crpc_bulk_isend(end[0].conn, crpc_clock_ns(), 1, src, LEN, CRPC_BULK_EAGER << i % 3,
+			0, &req[0]);
 		crpc_bulk_irecv(end[1].conn, crpc_clock_ns(), 1, dst, LEN, 0, 0, &req[1]);
-		for (k = 0; k < 100; k++)
+		for (uint32_t k = 0; k < 100; k++)
 			turn();
 		rail_fail((int)(i / 3), i % 2);
 		until = crpc_clock_ns() + WAIT_NS;
-		for (k = 0; k < 2; k++) {
+		for (uint32_t k = 0; k < 2; k++) {
 			while (crpc_bulk_test(end[k].b, req[k], &result[k]) != 0) {
 				assert_true(crpc_clock_ns() < until);
 				turn();
@@ -360,7 +359,7 @@ rails_break_and_come_back(void **state)
 			assert_int_equal(result[k].status, 0);
 		}
 		assert_memory_equal(src, dst, LEN);
-		for (k = 0; k < 2; k++) {
+		for (uint32_t k = 0; k < 2; k++) {
 			do {
 				assert_true(crpc_clock_ns() < until);
 				turn();
@@ -368,7 +367,7 @@ rails_break_and_come_back(void **state)
 			} while (rail.state != CRPC_BULK_RAIL_UP || rail.life != i / 2 + 2);
 		}
 	}
-	for (k = 0; k < 2; k++) {
+	for (uint32_t k = 0; k < 2; k++) {
 		assert_int_equal(crpc_bulk_conn_status(end[k].conn), 0);
 		assert_int_equal(crpc_bulk_stats(end[k].b)->rails_back, 6);
 	}
@@ -379,13 +378,6 @@ rails_break_and_come_back(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(memory_is_bounded),
-		cmocka_unit_test(every_path_keeps_the_content),
-		cmocka_unit_test(peer_goes_and_comes_back),
-		cmocka_unit_test(rails_break_and_come_back),
-		cmocka_unit_test(chunks_cost_the_device_little),
-	};
 	int rc;
 
 	crpc_clock_init();
@@ -394,7 +386,7 @@ main(void)
 	src = malloc(LEN);
 	dst = malloc(LEN);
 	memset(src, 1, LEN);
-	rc = cmocka_run_group_tests(tests, NULL, NULL);
+	rc = test_run(NULL, NULL);
 	free(src);
 	free(dst);
 	return rc;

@@ -6,13 +6,9 @@
  * step the auditor holds; at the end every request has ended, the pools are full, and what ended
  * with success has the right content. A failure prints its seed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "bulk_rig.h"
 
 #define SEEDS    20
@@ -28,7 +24,6 @@ struct msg {
 };
 
 struct play {
-	struct rig r;
 	uint64_t seed;
 	struct msg msg[2][2 * MESSAGES];
 	uint32_t n[2], ended[2];
@@ -54,11 +49,11 @@ static void
 start(struct play *p, int side)
 {
 	static const uint32_t sends[] = {0, 0, CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ,
-			CRPC_BULK_READ | CRPC_BULK_EAGER, CRPC_BULK_CRC,
-			CRPC_BULK_WRITE | CRPC_BULK_CRC, CRPC_BULK_READ | CRPC_BULK_CRC};
+		CRPC_BULK_READ | CRPC_BULK_EAGER, CRPC_BULK_CRC, CRPC_BULK_WRITE | CRPC_BULK_CRC,
+		CRPC_BULK_READ | CRPC_BULK_CRC};
 	static const uint32_t recvs[] = {0, 0, 0, CRPC_BULK_EAGER, CRPC_BULK_MANUAL};
 	struct msg *m = &p->msg[side][p->n[side]];
-	struct crpc_bulk_conn *conn = p->r.conn[side];
+	struct crpc_bulk_conn *conn = rig.conn[side];
 	int rc;
 
 	if (p->n[side] == 2 * MESSAGES)
@@ -69,15 +64,15 @@ start(struct play *p, int side)
 	m->len = (uint32_t)((p->seed * 77773 + (uint64_t)m->tag * 131071) % LEN_MAX);
 	if (m->tag == 4)
 		m->len %= 100;
-	if (p->cancels && rig_rnd(&p->r, 20) == 0)
+	if (p->cancels && rig_rnd(20) == 0)
 		m->len += 1;
 	m->buf = buf_make(m->len);
 	if (!m->recv)
 		fill(m, p->n[side], p->seed);
-	rc = m->recv ? crpc_bulk_irecv(conn, p->r.w.now_ns, m->tag, m->buf, m->len,
-			       recvs[rig_rnd(&p->r, CRPC_DIM(recvs))], p->n[side], &m->req)
-		     : crpc_bulk_isend(conn, p->r.w.now_ns, m->tag, m->buf, m->len,
-			       sends[rig_rnd(&p->r, CRPC_DIM(sends))], p->n[side], &m->req);
+	rc = m->recv ? crpc_bulk_irecv(conn, rig.w.now_ns, m->tag, m->buf, m->len,
+			       recvs[rig_rnd(CRPC_DIM(recvs))], p->n[side], &m->req)
+		     : crpc_bulk_isend(conn, rig.w.now_ns, m->tag, m->buf, m->len,
+			       sends[rig_rnd(CRPC_DIM(sends))], p->n[side], &m->req);
 	if (rc == 0) {
 		p->n[side]++;
 		return;
@@ -110,11 +105,11 @@ static void
 take(struct play *p, int side)
 {
 	struct crpc_bulk_result result[8];
-	struct msg *m;
-	uint16_t i, n = crpc_bulk_test_burst(p->r.b[side], result, 8);
+	uint16_t i, n = crpc_bulk_test_burst(rig.b[side], result, 8);
 
 	for (i = 0; i < n; i++) {
-		m = &p->msg[side][result[i].cookie];
+		struct msg *m = &p->msg[side][result[i].cookie];
+
 		assert_false(m->ended);
 		assert_int_equal(m->req, result[i].req);
 		m->ended = true;
@@ -134,12 +129,12 @@ consume(struct play *p, int side)
 	uint32_t i;
 	int rc;
 
-	p->nlate[side] += crpc_bulk_chunks(p->r.b[side], p->late[side] + p->nlate[side],
-			(uint16_t)(64 - p->nlate[side]));
+	p->nlate[side] += crpc_bulk_chunks(
+		rig.b[side], p->late[side] + p->nlate[side], (uint16_t)(64 - p->nlate[side]));
 	if (p->nlate[side] == 0)
 		return;
-	i = rig_rnd(&p->r, p->nlate[side]);
-	rc = crpc_bulk_consumed(p->r.b[side], p->r.w.now_ns, p->late[side][i].token);
+	i = rig_rnd(p->nlate[side]);
+	rc = crpc_bulk_consumed(rig.b[side], rig.w.now_ns, p->late[side][i].token);
 	if (rc == -EBUSY)
 		return;
 	if (rc != 0 && !p->cancels && !p->breaks)
@@ -150,12 +145,12 @@ consume(struct play *p, int side)
 static void
 cancel(struct play *p, int side)
 {
-	struct msg *m = &p->msg[side][rig_rnd(&p->r, p->n[side] + 1)];
+	struct msg *m = &p->msg[side][rig_rnd(p->n[side] + 1)];
 	int rc;
 
 	if (m->req == 0)
 		return;
-	rc = crpc_bulk_cancel(p->r.b[side], p->r.w.now_ns, m->req);
+	rc = crpc_bulk_cancel(rig.b[side], rig.w.now_ns, m->req);
 	if (rc != 0 && rc != -EALREADY && rc != -ENOENT)
 		fail_msg("seed %llu: cancel: %d", (unsigned long long)p->seed, rc);
 }
@@ -166,17 +161,17 @@ cut(struct play *p)
 {
 	uint32_t up[CRPC_BULK_RAILS_MAX], n = 0, i;
 
-	for (i = 0; i < p->r.rails; i++) {
-		if (p->r.conn[0]->rail[i].state == RAIL_UP &&
-				p->r.conn[1]->rail[i].state == RAIL_UP &&
-				p->cut[i] != p->r.conn[0]->rail[i].life)
+	for (i = 0; i < rig.rails; i++) {
+		if (rig.conn[0]->rail[i].state == RAIL_UP &&
+			rig.conn[1]->rail[i].state == RAIL_UP &&
+			p->cut[i] != rig.conn[0]->rail[i].life)
 			up[n++] = i;
 	}
 	if (n < 2)
 		return;
-	i = up[rig_rnd(&p->r, n)];
-	p->cut[i] = p->r.conn[0]->rail[i].life;
-	rig_rail_fail(&p->r, (int)rig_rnd(&p->r, 2), i);
+	i = up[rig_rnd(n)];
+	p->cut[i] = rig.conn[0]->rail[i].life;
+	rig_rail_fail((int)rig_rnd(2), i);
 	cuts++;
 }
 
@@ -184,30 +179,27 @@ cut(struct play *p)
 static void
 devices(struct play *p, bool good)
 {
-	uint32_t i;
-	int side;
-
-	p->r.w.hold_acks = !good && rig_rnd(&p->r, 4) == 0;
-	p->r.w.frozen = !good && rig_rnd(&p->r, 8) == 0;
-	for (side = 0; side < 2; side++) {
-		for (i = 0; i < p->r.nports; i++)
-			crpc_paper_post_limit(p->r.dev[side][i],
-				good || rig_rnd(&p->r, 4) != 0 ? UINT32_MAX : rig_rnd(&p->r, 5));
+	rig.w.hold_acks = !good && rig_rnd(4) == 0;
+	rig.w.frozen = !good && rig_rnd(8) == 0;
+	for (int side = 0; side < 2; side++) {
+		for (uint32_t i = 0; i < rig.nports; i++)
+			crpc_paper_post_limit(rig.dev[side][i],
+				good || rig_rnd(4) != 0 ? UINT32_MAX : rig_rnd(5));
 	}
 }
 
 static void
 step(struct play *p)
 {
-	int side = (int)rig_rnd(&p->r, 2);
+	int side = (int)rig_rnd(2);
 
-	switch (rig_rnd(&p->r, 8)) {
+	switch (rig_rnd(8)) {
 	case 0:
 	case 1:
 		start(p, side);
 		break;
 	case 2:
-		if (p->cancels && rig_rnd(&p->r, 8) == 0)
+		if (p->cancels && rig_rnd(8) == 0)
 			cancel(p, side);
 		break;
 	case 3:
@@ -217,65 +209,62 @@ step(struct play *p)
 		take(p, side);
 		break;
 	default:
-		rig_turn(&p->r, side);
+		rig_turn(side);
 	}
-	if (p->breaks && rig_rnd(&p->r, 3000) == 0)
-		rig_rail_fail(&p->r, (int)rig_rnd(&p->r, 2), rig_rnd(&p->r, p->r.rails));
-	if (p->rails && rig_rnd(&p->r, 300) == 0)
+	if (p->breaks && rig_rnd(3000) == 0)
+		rig_rail_fail((int)rig_rnd(2), rig_rnd(rig.rails));
+	if (p->rails && rig_rnd(300) == 0)
 		cut(p);
-	if (p->rails && rig_rnd(&p->r, 100) == 0)
+	if (p->rails && rig_rnd(100) == 0)
 		devices(p, p->n[0] == 2 * MESSAGES && p->n[1] == 2 * MESSAGES);
-	if (rig_rnd(&p->r, 16) == 0)
-		rig_check(&p->r, false);
+	if (rig_rnd(16) == 0)
+		rig_check(false);
 }
 
 static void
 conf_random(struct play *p, struct crpc_bulk_conf *conf)
 {
-	*conf = (struct crpc_bulk_conf){.chunk = 4096u << rig_rnd(&p->r, 4),
-		.slots = 1 + rig_rnd(&p->r, 24),
-		.tx_chunks = 1 + rig_rnd(&p->r, 16),
-		.requests = 1 + rig_rnd(&p->r, 16),
-		.rendezvous_min = 1 + rig_rnd(&p->r, 200000),
+	*conf = (struct crpc_bulk_conf){.chunk = 4096u << rig_rnd(4),
+		.slots = 1 + rig_rnd(24),
+		.tx_chunks = 1 + rig_rnd(16),
+		.requests = 1 + rig_rnd(16),
+		.rendezvous_min = 1 + rig_rnd(200000),
 		.timeout_ns = 400000000,
 		.confirm_ns = 100000000,
-		.rail_retry_ns =
-			rig_rnd(&p->r, 4) == 0 ? UINT64_MAX : 1000 + rig_rnd(&p->r, 1000000)};
-	conf->tx_bytes = conf->chunk + rig_rnd(&p->r, 200000);
+		.rail_retry_ns = rig_rnd(4) == 0 ? UINT64_MAX : 1000 + rig_rnd(1000000)};
+	conf->tx_bytes = conf->chunk + rig_rnd(200000);
 }
 
 static void
 play_end(struct play *p)
 {
-	uint32_t i, k;
-	int side;
-
-	for (i = 0; i < 3000000 && (p->ended[0] < p->n[0] || p->ended[1] < p->n[1] ||
-				   p->n[0] < 2 * MESSAGES || p->n[1] < 2 * MESSAGES); i++) {
+	for (uint32_t i = 0; i < 3000000 &&
+		(p->ended[0] < p->n[0] || p->ended[1] < p->n[1] || p->n[0] < 2 * MESSAGES ||
+			p->n[1] < 2 * MESSAGES);
+		i++) {
 		step(p);
-		if (crpc_bulk_conn_status(p->r.conn[0]) != 0 &&
-			crpc_bulk_conn_status(p->r.conn[1]) != 0 && p->ended[0] == p->n[0] &&
+		if (rig_status(0) != 0 && rig_status(1) != 0 && p->ended[0] == p->n[0] &&
 			p->ended[1] == p->n[1])
 			break;
 		/* when nothing new comes time may pass */
 		if (i > 60000)
-			p->r.w.now_ns += 10000;
+			rig.w.now_ns += 10000;
 	}
 	if (p->ended[0] != p->n[0] || p->ended[1] != p->n[1]) {
-		crpc_bulk_dump(p->r.b[0], stderr);
-		crpc_bulk_dump(p->r.b[1], stderr);
+		crpc_bulk_dump(rig.b[0], stderr);
+		crpc_bulk_dump(rig.b[1], stderr);
 		fail_msg("seed %llu: %u of %u, %u of %u ended", (unsigned long long)p->seed,
-				p->ended[0], p->n[0], p->ended[1], p->n[1]);
+			p->ended[0], p->n[0], p->ended[1], p->n[1]);
 	}
 	devices(p, true);
 	/* an end that has not seen the break of its peer would wait for its messages */
-	if (crpc_bulk_conn_status(p->r.conn[0]) != 0 || crpc_bulk_conn_status(p->r.conn[1]) != 0) {
-		crpc_bulk_conn_shutdown(p->r.conn[0]);
-		crpc_bulk_conn_shutdown(p->r.conn[1]);
+	if (rig_status(0) != 0 || rig_status(1) != 0) {
+		crpc_bulk_conn_shutdown(rig.conn[0]);
+		crpc_bulk_conn_shutdown(rig.conn[1]);
 	}
-	rig_rest(&p->r);
-	for (side = 0; side < 2; side++) {
-		for (k = 0; k < p->n[side]; k++) {
+	rig_rest();
+	for (int side = 0; side < 2; side++) {
+		for (uint32_t k = 0; k < p->n[side]; k++) {
 			if (!p->cancels && !p->breaks)
 				assert_true(p->msg[side][k].ended);
 			buf_free(p->msg[side][k].buf);
@@ -294,14 +283,13 @@ play_seed(uint64_t seed, bool cancels, bool breaks, bool rails)
 	p->cancels = cancels;
 	p->breaks = breaks;
 	p->rails = rails;
-	p->r.w.rng = seed * 7919 + 1;
+	rig.w.rng = seed * 7919 + 1;
 	conf_random(p, &conf[0]);
 	conf_random(p, &conf[1]);
 	conf[1].engine = crpc_unpack_create(seed % 2 ? "test" : "cpu", NULL);
-	rig_init(&p->r, &conf[0], &conf[1], rails ? 2 + rig_rnd(&p->r, 4) : 1 + rig_rnd(&p->r, 3),
-		1 + rig_rnd(&p->r, 2), seed);
+	rig_init(&conf[0], &conf[1], rails ? 2 + rig_rnd(4) : 1 + rig_rnd(3), 1 + rig_rnd(2), seed);
 	play_end(p);
-	rig_fini(&p->r);
+	rig_fini();
 	crpc_unpack_free(conf[1].engine);
 }
 
@@ -315,29 +303,25 @@ play_seeds(bool cancels, bool breaks, bool rails)
 }
 
 /* All goes well: every request ends with success, unless no path was allowed by both. */
-static void
-messages_of_every_kind(void **state)
+TEST(messages_of_every_kind)
 {
 	play_seeds(false, false, false);
 }
 
 /* Requests are canceled, lengths differ. */
-static void
-canceled_and_misfit(void **state)
+TEST(canceled_and_misfit)
 {
 	play_seeds(true, false, false);
 }
 
 /* Queue pairs break as well. */
-static void
-connections_break(void **state)
+TEST(connections_break)
 {
 	play_seeds(true, true, false);
 }
 
 /* Rails break and come back: no request notices. */
-static void
-rails_break(void **state)
+TEST(rails_break)
 {
 	play_seeds(false, false, true);
 	if (rig_seeds(SEEDS) > 1)
@@ -345,8 +329,7 @@ rails_break(void **state)
 }
 
 /* The same, and requests are canceled. */
-static void
-rails_break_and_canceled(void **state)
+TEST(rails_break_and_canceled)
 {
 	play_seeds(true, false, true);
 }
@@ -354,14 +337,6 @@ rails_break_and_canceled(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(messages_of_every_kind),
-			cmocka_unit_test(canceled_and_misfit),
-			cmocka_unit_test(connections_break),
-			cmocka_unit_test(rails_break),
-			cmocka_unit_test(rails_break_and_canceled),
-	};
-
 	crpc_unpack_register(&tool_ops);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, rig_close);
 }

@@ -4,14 +4,10 @@
  * parameters, while another thread drives both ends: counters, windows, and a rail that broke.
  */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "bulk_rig.h"
 #include "copyrpc_path.h"
 #include "tel_ask.h"
@@ -19,7 +15,6 @@
 #define CHUNK 4096u
 #define LEN   (20u * CHUNK)
 
-static struct rig rig;
 static _Atomic bool stop, paused;
 
 /* The owner of both ends. */
@@ -28,7 +23,7 @@ owner(void *arg)
 {
 	while (!crpc_load_acquire(&stop)) {
 		if (!crpc_load_relaxed(&paused))
-			rig_turns(&rig, 2);
+			rig_turns(2);
 	}
 	return NULL;
 }
@@ -43,11 +38,10 @@ text(const json_t *object, const char *key)
 	return s;
 }
 
-static void
-every_command_answers(void **state)
+TEST(every_command_answers)
 {
-	static const char *const commands[] = {"/crpc/bulk/stats", "/crpc/bulk/connections",
-			"/crpc/bulk/connection"};
+	static const char *const commands[] = {
+		"/crpc/bulk/stats", "/crpc/bulk/connections", "/crpc/bulk/connection"};
 	json_t *answer;
 
 	answer = ask("/crpc/bulk/list", "");
@@ -70,8 +64,7 @@ every_command_answers(void **state)
 }
 
 /* A transfer whose user does not consume: what stands where, at both ends. */
-static void
-connection_tells_what_it_waits_for(void **state)
+TEST(connection_tells_what_it_waits_for)
 {
 	json_t *answer = ask("/crpc/bulk/connection", "0,0");
 
@@ -98,8 +91,7 @@ connection_tells_what_it_waits_for(void **state)
 	json_decref(answer);
 }
 
-static void
-object_that_stands_still_gives_no_answer(void **state)
+TEST(object_that_stands_still_gives_no_answer)
 {
 	tel_waits_for_poll(&paused, "/crpc/bulk/stats", "sends", 2);
 }
@@ -117,27 +109,27 @@ static int
 setup(void **state)
 {
 	static const struct crpc_bulk_conf conf = {.chunk = CHUNK,
-			.slots = 8,
-			.tx_chunks = 6,
-			.timeout_ns = UINT64_MAX,
-			.rail_retry_ns = UINT64_MAX};
+		.slots = 8,
+		.tx_chunks = 6,
+		.timeout_ns = UINT64_MAX,
+		.rail_retry_ns = UINT64_MAX};
 	static uint8_t src[LEN], dst[LEN];
 	struct crpc_bulk_result result[2];
 	static pthread_t thread;
 	uint64_t send, recv;
 
-	rig_init(&rig, &conf, &conf, 3, 1, 1);
-	send = rig_send(&rig, 0, 1, src, LEN, CRPC_BULK_WRITE);
-	recv = rig_recv(&rig, 1, 1, dst, LEN, 0);
-	rig_end(&rig, send, recv, result);
+	rig_init(&conf, &conf, 3, 1, 1);
+	send = rig_send(0, 1, src, LEN, CRPC_BULK_WRITE);
+	recv = rig_recv(1, 1, dst, LEN, 0);
+	rig_end(send, recv, result);
 	assert_int_equal(result[0].status, 0);
-	send = rig_send(&rig, 0, 1, src, LEN, CRPC_BULK_EAGER);
-	recv = rig_recv(&rig, 1, 1, dst, LEN, CRPC_BULK_MANUAL);
-	rig_turns(&rig, 300);
-	rig_rail_fail(&rig, 1, 1);
-	rig_turns(&rig, 300);
+	send = rig_send(0, 1, src, LEN, CRPC_BULK_EAGER);
+	recv = rig_recv(1, 1, dst, LEN, CRPC_BULK_MANUAL);
+	rig_turns(300);
+	rig_rail_fail(1, 1);
+	rig_turns(300);
 	owner_changes();
-	assert_int_equal(pthread_create(&thread, NULL, owner, NULL), 0);
+	assert_ok(pthread_create(&thread, NULL, owner, NULL));
 	*state = &thread;
 	tel_connect();
 	return 0;
@@ -150,18 +142,12 @@ teardown(void **state)
 	crpc_store_release(&stop, true);
 	pthread_join(**(pthread_t **)state, NULL);
 	owner_changes();
-	rig_fini(&rig);
+	rig_fini();
 	return 0;
 }
 
 int
 main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_command_answers),
-		cmocka_unit_test(connection_tells_what_it_waits_for),
-		cmocka_unit_test(object_that_stands_still_gives_no_answer),
-	};
-
-	return tel_run(argv[0], tests, CRPC_DIM(tests), setup, teardown);
+	return tel_run(argv[0], setup, teardown);
 }

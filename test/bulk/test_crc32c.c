@@ -1,23 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The checksum of a chunk. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_crc32c.h"
 #include "rnd.h"
 
 static uint64_t seed = 88172645463325252u;
 
 /* The values of RFC 3720, appendix B.4, and the one that everybody quotes. */
-static void
-crc_has_the_known_values(void **state)
+TEST(crc_has_the_known_values)
 {
 	uint8_t buf[32];
-	uint32_t i;
 
 	assert_int_equal(crpc_crc32c(0, "123456789", 9), 0xe3069283);
 	assert_int_equal(crpc_crc32c_table(0, "123456789", 9), 0xe3069283);
@@ -25,39 +19,29 @@ crc_has_the_known_values(void **state)
 	assert_int_equal(crpc_crc32c(0, buf, 32), 0x8a9136aa);
 	memset(buf, 0xff, 32);
 	assert_int_equal(crpc_crc32c(0, buf, 32), 0x62a8ab43);
-	for (i = 0; i < 32; i++)
+	for (uint32_t i = 0; i < 32; i++)
 		buf[i] = (uint8_t)i;
 	assert_int_equal(crpc_crc32c(0, buf, 32), 0x46dd794e);
 	assert_int_equal(crpc_crc32c(7, buf, 0), 7);
 }
 
 /* The CPU's instruction and the table agree on every length and place, in one piece or in two. */
-static void
-crc_is_the_same_by_both_codes(void **state)
+TEST(crc_is_the_same_by_both_codes)
 {
 	static uint8_t buf[70000];
-	uint32_t i, len, at, cut, crc;
 
-	for (i = 0; i < sizeof(buf); i++)
+	for (uint32_t i = 0; i < sizeof(buf); i++)
 		buf[i] = (uint8_t)rnd_below(&seed, 256);
-	for (i = 0; i < 3000; i++) {
-		len = i < 1000 ? i : rnd_below(&seed, 60000);
-		at = rnd_below(&seed, 64);
-		cut = rnd_below(&seed, len + 1);
-		crc = crpc_crc32c_table(0, buf + at, len);
+	for (uint32_t i = 0; i < 3000; i++) {
+		uint32_t len = i < 1000 ? i : rnd_below(&seed, 60000);
+		uint32_t at = rnd_below(&seed, 64);
+		uint32_t cut = rnd_below(&seed, len + 1);
+		uint32_t crc = crpc_crc32c_table(0, buf + at, len);
+
 		assert_int_equal(crpc_crc32c(0, buf + at, len), crc);
-		assert_int_equal(crpc_crc32c(crpc_crc32c(0, buf + at, cut), buf + at + cut,
-						 len - cut), crc);
+		assert_int_equal(
+			crpc_crc32c(crpc_crc32c(0, buf + at, cut), buf + at + cut, len - cut), crc);
 	}
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(crc_has_the_known_values),
-		cmocka_unit_test(crc_is_the_same_by_both_codes),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

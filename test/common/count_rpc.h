@@ -68,7 +68,6 @@ side_open(struct side *s, const struct count_case *c, bool mlx5)
 {
 	const struct crpc_rdma_conf rdma = {
 		.device = mlx5 ? NULL : "paper", .gid_index = -1, .cq_depth = how.cq_depth};
-	uint32_t i;
 
 	s->dev = crpc_rdma_open(&rdma);
 	if (s->dev == NULL)
@@ -76,7 +75,7 @@ side_open(struct side *s, const struct count_case *c, bool mlx5)
 	context_make(s, c);
 	if (s->ctx == NULL)
 		return -1;
-	for (i = 0; i < c->eps; i++) {
+	for (uint32_t i = 0; i < c->eps; i++) {
 		s->ep[i] = API(ep_create)(s->ctx, i);
 		if (s->ep[i] == NULL)
 			return -1;
@@ -88,9 +87,8 @@ static int
 join(uint32_t eps)
 {
 	uint8_t addr[2][ADDR_LEN];
-	uint32_t i;
 
-	for (i = 0; i < eps; i++) {
+	for (uint32_t i = 0; i < eps; i++) {
 		API(ep_addr)(client.ep[i], addr[0]);
 		API(ep_addr)(server.ep[i], addr[1]);
 		if (API(ep_connect)(client.ep[i], addr[1]) != 0 ||

@@ -2,7 +2,11 @@
 #ifndef DEVICE_H
 #define DEVICE_H
 
-/** @file Tests that want an RDMA device: the one that DEVICE names, or the first. */
+/**
+ * @file
+ * Tests that want an RDMA device: the one that DEVICE names, or the first; by the driver that
+ * DRIVER names, or the first that takes it.
+ */
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -24,7 +28,8 @@ static inline bool
 device_missing(void)
 {
 	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1};
-	struct crpc_rdma *dev = crpc_rdma_open(&conf);
+	struct crpc_rdma *dev =
+		crpc_rdma_driver_choose(getenv("DRIVER")) == 0 ? crpc_rdma_open(&conf) : NULL;
 
 	if (dev == NULL) {
 		fprintf(stderr, "skipped: %s\n", crpc_log_last());

@@ -19,12 +19,11 @@ static inline void
 golden_bytes(FILE *f, const char *what, uint64_t off, const void *p, size_t len)
 {
 	const uint8_t *b = p;
-	size_t i, k;
 
 	fprintf(f, "%s\n", what);
-	for (i = 0; i < len; i += 16) {
+	for (size_t i = 0; i < len; i += 16) {
 		fprintf(f, "%06llx:", (unsigned long long)(off + i));
-		for (k = i; k < i + 16 && k < len; k++)
+		for (size_t k = i; k < i + 16 && k < len; k++)
 			fprintf(f, " %02x", b[k]);
 		fprintf(f, "\n");
 	}
@@ -54,6 +53,21 @@ golden_text(const char *path, char *found)
 		printf("found, instead of %s:\n%s", path, found);
 	assert_string_equal(found, want);
 	free(found);
+}
+
+/** Fail unless these bytes are the file's, in lines of 16. */
+static inline void
+golden_hex(const char *path, const uint8_t *bytes, size_t len)
+{
+	char *text = NULL;
+	size_t size, i;
+	FILE *f = open_memstream(&text, &size);
+
+	assert_non_null(f);
+	for (i = 0; i < len; i++)
+		fprintf(f, "%02x%c", bytes[i], i % 16 == 15 || i == len - 1 ? '\n' : ' ');
+	fclose(f);
+	golden_text(path, text);
 }
 
 #endif

@@ -78,12 +78,11 @@ tel_refuses(const char *const *commands, size_t n)
 {
 	static const char *const bad[] = {
 		"", "x", "-1", "99", "0x", "0,", "0,x", "0,99", "0,0,0", "4294967296"};
-	json_t *answer;
-	size_t i, k;
 
-	for (i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		for (k = strncmp(bad[i], "0,", 2) == 0 ? n - 1 : 0; k < n; k++) {
-			answer = ask(commands[k], bad[i]);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
+		for (size_t k = strncmp(bad[i], "0,", 2) == 0 ? n - 1 : 0; k < n; k++) {
+			json_t *answer = ask(commands[k], bad[i]);
+
 			if (!json_is_null(answer))
 				fail_msg("%s,%s was answered", commands[k], bad[i]);
 			json_decref(answer);
@@ -109,8 +108,7 @@ tel_waits_for_poll(_Atomic bool *paused, const char *command, const char *key, j
 
 /* The tests in an EAL of their own; 77 if it does not start. */
 static inline int
-tel_run(char *program, const struct CMUnitTest *tests, size_t n, CMFixtureFunction setup,
-	CMFixtureFunction teardown)
+tel_run(char *program, CMFixtureFunction setup, CMFixtureFunction teardown)
 {
 	static char prefix[64];
 	char *eal[] = {program, (char[]){"--no-huge"}, (char[]){"--no-shconf"},
@@ -121,7 +119,7 @@ tel_run(char *program, const struct CMUnitTest *tests, size_t n, CMFixtureFuncti
 	snprintf(prefix, sizeof(prefix), "--file-prefix=crpc_tel_%d", (int)getpid());
 	if (rte_eal_init((int)(sizeof(eal) / sizeof(eal[0])) - 1, eal) < 0)
 		return 77;
-	rc = _cmocka_run_group_tests("telemetry", tests, n, setup, teardown);
+	rc = test_run(setup, teardown);
 	rte_eal_cleanup();
 	return rc;
 }

@@ -6,8 +6,7 @@
  * @file
  * What the tests of copyrpc's and udrpc's telemetry have in common: every command, over the real
  * socket of an EAL, with good and with bad parameters, while another thread polls the contexts.
- * Include it after pair.h; LIBRARY, defined before, is the bare name of the library, which
- * commands and functions have.
+ * Include it after pair.h.
  */
 
 #include <pthread.h>
@@ -16,14 +15,10 @@
 
 #include "tel_ask.h"
 
-#define TEL_PASTE(lib, name)   crpc_##lib##_##name
-#define TEL_API(lib, name)     TEL_PASTE(lib, name)
-#define API(name)              TEL_API(LIBRARY, name)
 #define TEL_TEXT(lib, name)    "/crpc/" #lib "/" #name
 #define TEL_COMMAND(lib, name) TEL_TEXT(lib, name)
 #define COMMAND(name)          TEL_COMMAND(LIBRARY, name)
 
-static struct pair pair;
 static _Atomic bool stop, paused;
 
 /* The owner of both contexts: polls all the time, but when it is paused. */
@@ -37,13 +32,13 @@ owner(void *arg)
 	while (!crpc_load_acquire(&stop)) {
 		if (crpc_load_relaxed(&paused))
 			continue;
-		pair.w.now_ns += 1000;
-		crpc_paper_run(&pair.w);
-		API(poll)(pair.ctx[0], pair.w.now_ns, done, 4);
-		API(poll)(pair.ctx[1], pair.w.now_ns, done, 4);
-		n = API(recv)(pair.ctx[1], pair.w.now_ns, req, 4);
+		p.w.now_ns += 1000;
+		crpc_paper_run(&p.w);
+		API(poll)(p.ctx[0], p.w.now_ns, done, 4);
+		API(poll)(p.ctx[1], p.w.now_ns, done, 4);
+		n = pair_recv(1, req, 4);
 		while (n-- != 0)
-			API(reply)(pair.ctx[1], pair.w.now_ns, req[n].token, "x", 1);
+			pair_reply(1, req[n].token, "x", 1);
 	}
 	return NULL;
 }
@@ -53,8 +48,8 @@ static void
 hand_over(void)
 {
 #ifdef CRPC_DEBUG
-	memset(&pair.ctx[0]->owner, 0, sizeof(pair.ctx[0]->owner));
-	memset(&pair.ctx[1]->owner, 0, sizeof(pair.ctx[1]->owner));
+	memset(&p.ctx[0]->owner, 0, sizeof(p.ctx[0]->owner));
+	memset(&p.ctx[1]->owner, 0, sizeof(p.ctx[1]->owner));
 #endif
 }
 
@@ -65,18 +60,16 @@ owner_start(void **state)
 	static pthread_t thread;
 	struct crpc_done done[4];
 	struct crpc_req req[4];
-	int i;
 
-	for (i = 0; i < 3; i++)
-		assert_int_equal(API(call)(pair.ep[0][0], pair.w.now_ns, "x", 1, 8, 1), 0);
-	API(flush)(pair.ctx[0], pair.w.now_ns);
-	assert_int_equal(pair_poll(&pair, 1, done, 4), 0);
-	assert_int_equal(API(recv)(pair.ctx[1], pair.w.now_ns, req, 4), 3);
-	for (i = 0; i < 3; i++)
-		assert_int_equal(
-			API(reply)(pair.ctx[1], pair.w.now_ns, req[i].token, "y", 1), 0);
-	API(flush)(pair.ctx[1], pair.w.now_ns);
-	assert_int_equal(pair_poll(&pair, 0, done, 4), 3);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pair_call(0, "x", 1, 8, 1), 0);
+	pair_flush(0);
+	assert_int_equal(pair_poll(1, done, 4), 0);
+	assert_int_equal(pair_recv(1, req, 4), 3);
+	for (int i = 0; i < 3; i++)
+		assert_int_equal(pair_reply(1, req[i].token, "y", 1), 0);
+	pair_flush(1);
+	assert_int_equal(pair_poll(0, done, 4), 3);
 	hand_over();
 	assert_int_equal(pthread_create(&thread, NULL, owner, NULL), 0);
 	*state = &thread;
@@ -100,18 +93,16 @@ dump_says(const char *what)
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
 
-	assert_int_equal(API(dump)(pair.ctx[0], out), 0);
+	assert_int_equal(API(dump)(p.ctx[0], out), 0);
 	fclose(out);
 	assert_non_null(strstr(text, what));
 	free(text);
 }
 
-static void
-contexts_are_told(void **state)
+TEST(contexts_are_told)
 {
-	json_t *answer;
+	json_t *answer = ask(COMMAND(list), "");
 
-	answer = ask(COMMAND(list), "");
 	assert_int_equal(json_array_size(answer), 2);
 	json_decref(answer);
 	answer = ask(COMMAND(stats), "0");
@@ -130,8 +121,7 @@ contexts_are_told(void **state)
 	json_decref(answer);
 }
 
-static void
-bad_parameters_get_no_answer(void **state)
+TEST(bad_parameters_get_no_answer)
 {
 	static const char *const commands[] = {
 		COMMAND(stats), COMMAND(latency), COMMAND(endpoints), COMMAND(endpoint)};
@@ -139,28 +129,18 @@ bad_parameters_get_no_answer(void **state)
 	tel_refuses(commands, 4);
 }
 
-static void
-context_that_is_not_polled_gives_no_answer(void **state)
+TEST(context_that_is_not_polled_gives_no_answer)
 {
 	tel_waits_for_poll(&paused, COMMAND(stats), "calls", 3);
 }
 
-/* What a library says of an endpoint. */
-static void endpoints_are_told(void **state);
 static int setup(void **state);
 static int teardown(void **state);
 
 int
 main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(contexts_are_told),
-		cmocka_unit_test(endpoints_are_told),
-		cmocka_unit_test(bad_parameters_get_no_answer),
-		cmocka_unit_test(context_that_is_not_polled_gives_no_answer),
-	};
-
-	return tel_run(argv[0], tests, 4, setup, teardown);
+	return tel_run(argv[0], setup, teardown);
 }
 
 #endif

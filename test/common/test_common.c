@@ -3,13 +3,9 @@
  * lib/common: the clock keeps pace with the kernel's, errors are kept per thread and reach the sink
  * by level, the idle policy spins first and yields then.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_clock.h"
 #include "crpc_idle.h"
 #include "crpc_log.h"
@@ -22,8 +18,7 @@ count_lines(enum crpc_log_level level, const char *type, const char *line)
 	sink_lines++;
 }
 
-static void
-clock_keeps_pace(void **state)
+TEST(clock_keeps_pace)
 {
 	struct timespec ts = {.tv_nsec = 50000000}, a, b;
 	uint64_t t0, t1, real_ns;
@@ -39,8 +34,7 @@ clock_keeps_pace(void **state)
 	assert_in_range(t1 - t0, 49000000, real_ns + real_ns / 100);
 }
 
-static void
-errors_are_kept_and_sunk(void **state)
+TEST(errors_are_kept_and_sunk)
 {
 	crpc_log_clear();
 	crpc_log_set_sink(NULL, CRPC_LOG_DEBUG);
@@ -54,21 +48,18 @@ errors_are_kept_and_sunk(void **state)
 	crpc_log_set_sink(NULL, CRPC_LOG_ERR);
 }
 
-static void
-idle_spins_then_yields(void **state)
+TEST(idle_spins_then_yields)
 {
 	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
-	int i;
 
-	for (i = 0; i < CRPC_IDLE_SPINS + 3; i++)
+	for (int i = 0; i < CRPC_IDLE_SPINS + 3; i++)
 		crpc_idle_turn(&idle, 0);
 	assert_int_equal(idle.yields, 3);
 	crpc_idle_turn(&idle, 1);
 	assert_int_equal(idle.empty, 0);
 }
 
-static void
-powers_and_alignment(void **state)
+TEST(powers_and_alignment)
 {
 	assert_int_equal(crpc_pow2_ceil(0), 1);
 	assert_int_equal(crpc_pow2_ceil(64), 64);
@@ -78,15 +69,4 @@ powers_and_alignment(void **state)
 	assert_false(crpc_is_pow2(0));
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(clock_keeps_pace),
-		cmocka_unit_test(errors_are_kept_and_sunk),
-		cmocka_unit_test(idle_spins_then_yields),
-		cmocka_unit_test(powers_and_alignment),
-	};
-
-	return cmocka_run_group_tests_name("common", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -22,7 +22,9 @@ run dynamic ib_send_bw -p '{PORT}' -F -n 300 -s 1024 -c DC
 run write ib_write_bw -p '{PORT}' -F -n 2000 -s 1024
 run read ib_read_bw -p '{PORT}' -F -n 300 -s 1024
 run atomic ib_atomic_bw -p '{PORT}' -F -n 300
-SOFT_MLX5_FAULTS=drop=2 on 10 ibv_devinfo >"$TMP/bad.out" 2>&1 && fail "a wrong setting passes"
-grep -q "^soft_mlx5: SOFT_MLX5_FAULTS is 'drop=2'" "$TMP/bad.out" || fail "a wrong setting is not named"
+SOFT_MLX5_FAULTS=drop=2 SOFT_MLX5_PCAP=$TMP/none.pcap on 10 ibv_devinfo >"$TMP/bad.out" 2>&1 &&
+	fail "a wrong setting passes"
+[ ! -e "$TMP/none.pcap" ] || fail "a wrong setting leaves a capture behind"
+grep -q "^soft_mlx5: .*faults: 'drop=2' is not" "$TMP/bad.out" || fail "a wrong setting is not named"
 ok "a wrong setting"
 finish

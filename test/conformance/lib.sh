@@ -101,3 +101,16 @@ pair() {
 	! grep -q '^soft_mlx5:' "$TMP"/*.out || fail "'$*' was refused something"
 	! grep -q 'runtime error:' "$TMP"/*.out || fail "'$*' has undefined behaviour"
 }
+
+# pingpong TOOL ITERATIONS ARG...: one of rdma-core's between two processes; both report a result.
+pingpong() {
+	local tool=$1 n=$2
+	shift 2
+	pair 30 "$tool" -p '{PORT}' -n "$n" "$@"
+	for side in server client; do
+		grep -Eq "^$n iters in [0-9.]+ seconds" "$TMP/$side.out" ||
+			fail "$tool $*: $side reports no result"
+		! grep -qi 'invalid data' "$TMP/$side.out" || fail "$tool $*: wrong data"
+	done
+	ok "$tool -n $n $*: $(grep usec/iter "$TMP/client.out" | sed 's/.* = //')"
+}

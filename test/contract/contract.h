@@ -15,13 +15,9 @@
  * first checks that all data that is borrowed now is unchanged.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_log.h"
 #include "crpc_rpc.h"
 #include "crpc_util.h"
@@ -51,11 +47,11 @@ struct contract_layer {
 	int (*call)(struct star *s, uint32_t c, const void *buf, uint32_t len, uint32_t resp_max,
 		uint64_t cookie);
 	int (*notify)(struct star *s, uint32_t c, const void *buf, uint32_t len);
-	uint32_t (*cancel)(struct star *s, uint32_t c, uint64_t cookie);
+	uint32_t (*cancel)(struct star *s, uint32_t c, uint64_t cookie); /**< May be NULL. */
 	uint16_t (*poll)(struct star *s, uint32_t c, struct crpc_done *done, uint16_t n);
 	uint16_t (*recv)(struct star *s, struct crpc_req *req, uint16_t n);
 	int (*reply)(struct star *s, uint64_t token, const void *buf, uint32_t len);
-	int (*fail_with)(struct star *s, uint64_t token, int32_t status);
+	int (*fail_with)(struct star *s, uint64_t token, int32_t status); /**< May be NULL. */
 	int (*release)(struct star *s, uint64_t token);
 	/** Send what is queued anywhere, and have it arrive where the layer can. */
 	void (*flush)(struct star *s);
@@ -78,7 +74,7 @@ struct contract_layer {
 	/** Lose, double and reorder what is sent, or not. May be NULL. */
 	void (*trouble)(struct star *s, bool on);
 
-	/** What every layer counts, of a client. */
+	/** What every layer counts, of a client. May be NULL. */
 	const struct crpc_rpc_counts *(*counts)(struct star *s, uint32_t c);
 };
 
@@ -158,7 +154,7 @@ void star_cancel(struct star *s, uint32_t c, uint32_t id);
 uint16_t star_poll(struct star *s, uint32_t c, uint16_t n);
 /** One recv and its checks. Returns requests. */
 uint16_t star_recv(struct star *s, uint16_t n);
-/** End the request of this number, with its checks. */
+/** End the request of this number, with its checks. A layer that cannot fail it replies. */
 void star_reply(struct star *s, uint32_t id, uint32_t len);
 void star_fail(struct star *s, uint32_t id, int32_t status);
 void star_release(struct star *s, uint32_t id);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flux: node 0 is the server, the others are clients; once over each ring. */
+/* flux: node 0 is the server, the others are clients; over each ring. */
 #include <errno.h>
 
 #include "contract.h"
@@ -13,6 +13,12 @@ static struct {
 	struct crpc_flux_ep *ep[CLIENTS];
 } flux;
 
+/* By layer. */
+static const enum crpc_flux_variant variants[] = {CRPC_FLUX_DUPLEX, CRPC_FLUX_LAMPORT,
+	CRPC_FLUX_FASTFORWARD, CRPC_FLUX_FASTFORWARD_ALIGNED, CRPC_FLUX_ONESIDED,
+	CRPC_FLUX_ONESIDED_ALIGNED, CRPC_FLUX_RTE_RING, CRPC_FLUX_RTE_RING_RTS,
+	CRPC_FLUX_RTE_RING_HTS};
+
 static void
 flux_join(struct star *s, uint32_t c)
 {
@@ -22,58 +28,31 @@ flux_join(struct star *s, uint32_t c)
 }
 
 static void
-flux_make(struct star *s, enum crpc_flux_variant variant)
+flux_open(struct star *s)
 {
+	const uint32_t i = (uint32_t)(s->layer - contract_layers[0]);
 	const struct crpc_flux_attr attr = {.nodes = 1 + CLIENTS,
-		.variant = variant,
+		.variant = variants[i],
 		.window = s->window,
 		.msg_size = LEN_MAX,
 		.deadline_ns = s->timeout_ns,
 		.start = s->near_end ? UINT32_MAX - 50 : 0};
-	uint32_t c;
 
 	flux.flux = crpc_flux_create(&attr);
-	if (flux.flux == NULL)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(flux.flux != NULL);
 	flux.node[0] = crpc_flux_join(flux.flux, 0);
 	assert_non_null(flux.node[0]);
-	for (c = 0; c < CLIENTS; c++)
+	for (uint32_t c = 0; c < CLIENTS; c++)
 		flux_join(s, c);
-}
-
-static void
-flux_open(struct star *s)
-{
-	flux_make(s, CRPC_FLUX_DUPLEX);
-}
-
-static void
-flux_open_lamport(struct star *s)
-{
-	flux_make(s, CRPC_FLUX_LAMPORT);
-}
-
-static void
-flux_open_fastforward(struct star *s)
-{
-	flux_make(s, CRPC_FLUX_FASTFORWARD_ALIGNED);
-}
-
-static void
-flux_open_onesided(struct star *s)
-{
-	flux_make(s, CRPC_FLUX_ONESIDED);
 }
 
 static void
 flux_close(struct star *s)
 {
-	uint32_t i;
-
-	for (i = 0; i < 1 + CLIENTS; i++) {
+	for (uint32_t i = 0; i < 1 + CLIENTS; i++) {
 		if (flux.node[i] == NULL)
 			continue;
-		assert_int_equal(crpc_flux_check(flux.node[i], NULL), 0);
+		assert_int_equal(crpc_flux_check(flux.node[i]), 0);
 		crpc_flux_leave(flux.node[i]);
 		flux.node[i] = NULL;
 	}
@@ -132,9 +111,7 @@ flux_release(struct star *s, uint64_t token)
 static void
 flux_flush(struct star *s)
 {
-	uint32_t i;
-
-	for (i = 0; i < 1 + CLIENTS; i++)
+	for (uint32_t i = 0; i < 1 + CLIENTS; i++)
 		if (flux.node[i] != NULL)
 			crpc_flux_flush(flux.node[i], s->now);
 }
@@ -173,9 +150,9 @@ flux_counts(struct star *s, uint32_t c)
 	return &crpc_flux_node_stats(flux.node[1 + c])->rpc;
 }
 
-#define LAYER(text, open_it)                                                                       \
+#define FLUX(text)                                                                                 \
 	{                                                                                          \
-		.name = text, .msg_max = LEN_MAX, .counters_near_end = true, .open = open_it,      \
+		.name = text, .msg_max = LEN_MAX, .counters_near_end = true, .open = flux_open,    \
 		.close = flux_close, .call = flux_call, .notify = flux_notify,                     \
 		.cancel = flux_cancel, .poll = flux_poll, .recv = flux_recv, .reply = flux_reply,  \
 		.fail_with = flux_fail, .release = flux_release, .flush = flux_flush,              \
@@ -184,11 +161,16 @@ flux_counts(struct star *s, uint32_t c)
 	}
 
 static const struct contract_layer layers[] = {
-	LAYER("flux", flux_open),
-	LAYER("flux over lamport", flux_open_lamport),
-	LAYER("flux over fastforward", flux_open_fastforward),
-	LAYER("flux over onesided", flux_open_onesided),
+	FLUX("flux"),
+	FLUX("flux over lamport"),
+	FLUX("flux over fastforward"),
+	FLUX("flux over fastforward aligned"),
+	FLUX("flux over onesided"),
+	FLUX("flux over onesided aligned"),
+	FLUX("flux over rte_ring"),
+	FLUX("flux over rte_ring RTS"),
+	FLUX("flux over rte_ring HTS"),
 };
 
-const struct contract_layer *const contract_layers[] = {
-	&layers[0], &layers[1], &layers[2], &layers[3], NULL};
+const struct contract_layer *const contract_layers[] = {&layers[0], &layers[1], &layers[2],
+	&layers[3], &layers[4], &layers[5], &layers[6], &layers[7], &layers[8], NULL};

@@ -6,11 +6,13 @@
  * requests may still be open.
  *
  * On NICs on paper, or, if the program was started on the software ConnectX in step mode, on such
- * cards and their driver. Their clock runs faster than the protocol's: what a card sends again
- * after a timeout is not silence.
+ * cards and the driver that DRIVER names. Their clock runs faster than the protocol's: what a card
+ * sends again after a timeout is not silence.
  */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "contract.h"
 #include "crpc_paper_nic.h"
@@ -20,13 +22,19 @@
 #include "udrpc_pvt.h"
 #define ADDR_LEN CRPC_UDRPC_ADDR_LEN
 #else
+#include "copyrpc_conn.h"
 #include "crpc_copyrpc.h"
 #define ADDR_LEN CRPC_COPYRPC_ADDR_LEN
+/* Counts of bytes go past 2^32 or 2^64, their units past 2^30, those of batches past 2^31. */
+static const uint64_t near_ends[] = {
+	UINT64_C(1) << 32, UINT64_C(1) << 34, UINT64_C(1) << 35, UINT64_C(1) << 63, 0};
 #endif
 
 #define NET_PASTE(a, b) a##_##b
 #define NET_NAME(a, b)  NET_PASTE(a, b)
 #define API(name)       NET_NAME(PROTOCOL, name)
+#define EP              API(ep)
+#define CONF            API(conf)
 
 /* Silence after which a peer is dead. */
 #define SILENCE_NS 5000000u
@@ -44,13 +52,24 @@ static struct net {
 		struct crpc_rdma *dev;
 		uint32_t card;
 		struct PROTOCOL *ctx;
-		struct API(ep) * ep;
+		struct EP *ep;
 	} client[CLIENTS], server;
-	struct API(ep) * ep[CLIENTS]; /* The server's. */
+	struct EP *ep[CLIENTS]; /* The server's. */
 	uint32_t neps;
 } net;
 
 /* ---- the NICs ---- */
+
+/* DRIVER=both: the server's is another one than the clients'. */
+static const char *
+driver_of(const struct host *h)
+{
+	const char *driver = getenv("DRIVER");
+
+	if (driver == NULL || strcmp(driver, "both") != 0)
+		return driver;
+	return h == &net.server ? "mlx5" : "verbs";
+}
 
 static void
 nic_open(struct host *h)
@@ -58,6 +77,7 @@ nic_open(struct host *h)
 	const struct crpc_paper_conf paper = {.inline_max = 64};
 	const struct crpc_rdma_conf card = {.cq_depth = 8192};
 
+	assert_int_equal(crpc_rdma_driver_choose(net.on_cards ? driver_of(h) : NULL), 0);
 	h->dev = net.on_cards ? crpc_rdma_open(&card) : crpc_paper_open(&net.paper, &paper);
 	if (net.on_cards)
 		h->card = net.step.last();
@@ -83,13 +103,11 @@ cards_pass(void)
 static void
 nics_run(struct star *s)
 {
-	uint32_t i;
-
 	if (!net.on_cards) {
 		crpc_paper_run(&net.paper);
 		return;
 	}
-	for (i = 0; i < (s->troubled ? CARD_PASSES : 0) || net.step.idle() == 0; i++)
+	for (uint32_t i = 0; i < (s->troubled ? CARD_PASSES : 0) || net.step.idle() == 0; i++)
 		cards_pass();
 }
 
@@ -124,10 +142,52 @@ nics_trouble(struct star *s, bool on)
 
 /* ---- hosts ---- */
 
+/* Named clauses have the defaults, which seed 1 means; of random schedules each seed means other
+ * modes and sizes of queues. */
+static void
+conf_vary(uint64_t seed, struct CONF *conf)
+{
+	if (seed <= 3)
+		return;
+	conf->sq_depth = 8u << seed % 5;
+#ifdef IS_UDRPC
+	conf->credits = 1 + seed * 7 % CRPC_UDRPC_CREDITS_MAX;
+	conf->rq_depth = 256 + seed % 300;
+	conf->pkt_max = CRPC_UDRPC_PKT_MIN + seed % 3 * 100;
+	conf->no_congestion_control = seed % 3 == 0;
+	conf->t_low_ns = 1 + seed * 7919 % 50000;
+	conf->t_high_ns = conf->t_low_ns + seed * 104729 % 200000;
+	conf->link_bytes_per_s = UINT64_C(100000000) << seed % 7;
+#else
+	conf->flush = (enum crpc_copyrpc_flush_policy)(seed / 6 % 4);
+	/* A card that finds no receive tries again until its peer polls. */
+	conf->rq_depth = net.on_cards ? 0 : 1 + seed % 8;
+	if (conf->ring_size == 16384)
+		conf->ring_size >>= seed % 3;
+	conf->max_outstanding = 1 + seed % 3;
+	conf->batch_max = seed % 2 ? 0 : 512;
+	conf->age_ns = 1000 + seed * 7919 % 50000;
+#endif
+}
+
+static struct EP *
+ep_make(struct star *s, struct host *h, uint32_t peer)
+{
+#ifdef IS_UDRPC
+	return API(ep_create)(h->ctx, peer);
+#else
+	const struct crpc_copyrpc_ep_conf mode = {
+		.flow = s->seed <= 3 ? 0 : (enum crpc_copyrpc_flow)(s->seed % 3),
+		.arrival = s->seed <= 3 ? 0 : (enum crpc_copyrpc_arrival)(s->seed / 3 % 2)};
+
+	return crpc_copyrpc_ep_create_as(h->ctx, peer, &mode);
+#endif
+}
+
 static void
 host_open(struct star *s, struct host *h, uint32_t eps)
 {
-	struct API(conf) conf = {.max_eps = eps, .max_msg = MSG_MAX, .timeout_ns = s->timeout_ns};
+	struct CONF conf = {.max_eps = eps, .max_msg = MSG_MAX, .timeout_ns = s->timeout_ns};
 
 	nic_open(h);
 #ifdef IS_UDRPC
@@ -147,13 +207,21 @@ host_open(struct star *s, struct host *h, uint32_t eps)
 	conf.max_inflight = s->window;
 	conf.peer_timeout_ns = SILENCE_NS;
 	conf.update_ns = STEP_NS;
-	if (s->near_end) /* Counts of bytes go past 2^32, or those of batches past 2^31. */
-		conf.initial_pos = (s->lives % 2 ? UINT64_C(1) << 32 : UINT64_C(1) << 35) - 4096;
+	if (s->near_end)
+		conf.initial_pos = near_ends[s->lives % CRPC_DIM(near_ends)] - 4096;
 #endif
+	conf_vary(s->seed, &conf);
 	conf.dev = h->dev;
 	h->ctx = API(create)(&conf);
-	if (h->dev == NULL || h->ctx == NULL)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(h->dev != NULL && h->ctx != NULL);
+}
+
+/* Nothing is due at either end, and nothing was lost on the way, unless a peer has left. */
+static void
+host_rests(struct star *s, struct host *h)
+{
+	if (h->ctx != NULL)
+		expect(s, API(check)(h->ctx, s->lives == CLIENTS && !s->server_gone) == 0);
 }
 
 static void
@@ -168,21 +236,24 @@ host_close(struct host *h)
 	*h = (struct host){0};
 }
 
-#ifdef IS_UDRPC
 /* Both ends of a session count the requests of each slot. */
 static void
-near_end(struct crpc_udrpc_ep *ep)
+near_end(struct EP *ep)
 {
-	uint32_t i;
+
+#ifdef IS_UDRPC
 
 	if (ep->ctx->next_token == 1)
 		ep->ctx->next_token = (UINT64_C(1) << 41) - 100;
-	for (i = 0; i < ep->slots; i++) {
+	for (uint32_t i = 0; i < ep->slots; i++) {
 		call_at(ep, i)->req = UINT32_MAX - 20;
 		ep->serves[i].req = UINT32_MAX - 20;
 	}
-}
+#else
+	for (uint32_t i = 1; i <= ep->calls.size; i++) /* Eight calls before the end of the ids. */
+		ep->slots[i].call.id -= 8 * (ep->calls.mask + 1);
 #endif
+}
 
 static void
 net_join(struct star *s, uint32_t c)
@@ -192,43 +263,39 @@ net_join(struct star *s, uint32_t c)
 
 	host_close(h);
 	host_open(s, h, 1);
-	h->ep = API(ep_create)(h->ctx, 0);
-	net.ep[c] = API(ep_create)(net.server.ctx, 10 * net.neps++ + c);
-	if (h->ep == NULL || net.ep[c] == NULL)
-		fail_msg("%s", crpc_log_last());
+	h->ep = ep_make(s, h, 0);
+	net.ep[c] = ep_make(s, &net.server, 10 * net.neps++ + c);
+	assert_or_log(h->ep != NULL && net.ep[c] != NULL);
 	API(ep_addr)(h->ep, addr[0]);
 	API(ep_addr)(net.ep[c], addr[1]);
 	assert_int_equal(API(ep_connect)(h->ep, addr[1]), 0);
 	assert_int_equal(API(ep_connect)(net.ep[c], addr[0]), 0);
-#ifdef IS_UDRPC
 	if (s->near_end) {
 		near_end(h->ep);
 		near_end(net.ep[c]);
 	}
-#endif
 }
 
 static void
 net_open(struct star *s)
 {
-	uint32_t c;
-
 	net = (struct net){.paper = {.rng = s->rng}};
 	net.on_cards = soft_mlx5_step_find(&net.step) == 0;
 	if (net.on_cards)
 		assert_int_equal(net.step.start(s->seed), 0);
 	host_open(s, &net.server, LIVES_MAX);
-	for (c = 0; c < CLIENTS; c++)
+	for (uint32_t c = 0; c < CLIENTS; c++)
 		net_join(s, c);
 }
 
 static void
 net_close(struct star *s)
 {
-	uint32_t c;
-
+	host_rests(s, &net.server);
+	for (uint32_t c = 0; c < CLIENTS; c++)
+		host_rests(s, &net.client[c]);
 	host_close(&net.server);
-	for (c = 0; c < CLIENTS; c++)
+	for (uint32_t c = 0; c < CLIENTS; c++)
 		host_close(&net.client[c]);
 }
 
@@ -272,13 +339,18 @@ net_recv(struct star *s, struct crpc_req *req, uint16_t n)
 	struct crpc_done done[CRPC_BURST_MAX];
 
 	assert_int_equal(API(poll)(net.server.ctx, s->now, done, CRPC_BURST_MAX), 0);
+	expect(s, API(check)(net.server.ctx, false) == 0);
 	return API(recv)(net.server.ctx, s->now, req, n);
 }
 
 static int
 net_reply(struct star *s, uint64_t token, const void *buf, uint32_t len)
 {
-	return API(reply)(net.server.ctx, s->now, token, buf, len);
+	bool note = API(reply_max)(net.server.ctx, token) == -EOPNOTSUPP;
+	int rc = API(reply)(net.server.ctx, s->now, token, buf, len);
+
+	expect(s, (rc == -EOPNOTSUPP) == note);
+	return rc;
 }
 
 static int
@@ -296,11 +368,9 @@ net_release(struct star *s, uint64_t token)
 static void
 net_flush(struct star *s)
 {
-	uint32_t c;
-
 	if (net.server.ctx != NULL)
 		API(flush)(net.server.ctx, s->now);
-	for (c = 0; c < CLIENTS; c++)
+	for (uint32_t c = 0; c < CLIENTS; c++)
 		if (net.client[c].ctx != NULL)
 			API(flush)(net.client[c].ctx, s->now);
 	nics_run(s);
@@ -316,10 +386,9 @@ static void
 net_call_and_die(struct star *s, uint32_t c, uint32_t first, uint32_t len)
 {
 	uint8_t buf[MSG_MAX];
-	uint32_t i;
 
 	net_join(s, c);
-	for (i = 0; i < WINDOW; i++) {
+	for (uint32_t i = 0; i < WINDOW; i++) {
 		star_fill(buf, first + i, false, len);
 		assert_int_equal(net_call(s, c, buf, len, MSG_MAX, first + i), 0);
 	}

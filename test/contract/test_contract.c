@@ -26,6 +26,13 @@ begin(void **state)
 	return star_open(*state, 1, WINDOW, 0, false);
 }
 
+/* A layer without this verb has not this clause. */
+#define needs(verb)                                                                                \
+	do {                                                                                       \
+		if (((const struct contract_layer *)*state)->verb == NULL)                         \
+			skip();                                                                    \
+	} while (0)
+
 static struct star *
 begin_with_deadline(void **state)
 {
@@ -47,16 +54,14 @@ fill_window(struct star *s, uint32_t c, uint32_t len, uint32_t resp_max, uint32_
 
 /* ---- calls ---- */
 
-static void
-a_call_completes_once_with_its_reply(void **state)
+TEST(a_call_completes_once_with_its_reply)
 {
 	static const uint32_t lens[] = {
 		4, 5, 31, 56, 57, 64, 120, 200, 228, 229, 455, 458, MSG_MAX};
 	struct star *s = begin(state);
-	uint32_t i, k;
 
-	for (i = 0; i < CRPC_DIM(lens) && lens[i] <= LEN_MAX; i++)
-		for (k = 0; k < CRPC_DIM(lens) && lens[k] <= LEN_MAX; k++) {
+	for (uint32_t i = 0; i < CRPC_DIM(lens) && lens[i] <= LEN_MAX; i++)
+		for (uint32_t k = 0; k < CRPC_DIM(lens) && lens[k] <= LEN_MAX; k++) {
 			expect(s, star_call(s, 0, lens[i], lens[k]) != 0);
 			star_hold(s, 1);
 			star_reply(s, s->nids, k % 3 == 0 ? 0 : lens[k]);
@@ -66,8 +71,7 @@ a_call_completes_once_with_its_reply(void **state)
 	star_close(s);
 }
 
-static void
-replies_in_any_order_reach_their_calls(void **state)
+TEST(replies_in_any_order_reach_their_calls)
 {
 	struct star *s = begin(state);
 	uint32_t c, i, first, n = 0;
@@ -86,8 +90,7 @@ replies_in_any_order_reach_their_calls(void **state)
 	star_close(s);
 }
 
-static void
-a_released_request_completes_its_call_without_data(void **state)
+TEST(a_released_request_completes_its_call_without_data)
 {
 	struct star *s = begin(state);
 	uint32_t id = star_call(s, 0, 8, 100);
@@ -100,18 +103,19 @@ a_released_request_completes_its_call_without_data(void **state)
 	star_close(s);
 }
 
-static void
-a_failed_request_completes_its_call_with_the_status(void **state)
+TEST(a_failed_request_completes_its_call_with_the_status)
 {
 	static const int32_t good[] = {-1, -EIO, -ETIMEDOUT, -ECONNRESET, -ECANCELED, -4095};
 	static const int32_t bad[] = {0, 1, 5, -4096, INT32_MAX, INT32_MIN};
-	struct star *s = begin(state);
-	uint32_t i, k, id;
+	struct star *s;
 
-	for (i = 0; i < CRPC_DIM(good); i++) {
-		id = star_call(s, 0, 8, 100);
+	needs(fail_with);
+	s = begin(state);
+	for (uint32_t i = 0; i < CRPC_DIM(good); i++) {
+		uint32_t id = star_call(s, 0, 8, 100);
+
 		star_hold(s, 1);
-		for (k = 0; k < CRPC_DIM(bad); k++)
+		for (uint32_t k = 0; k < CRPC_DIM(bad); k++)
 			expect(s, s->layer->fail_with(s, s->rec[id].token, bad[k]) == -EINVAL);
 		star_fail(s, id, good[i]);
 		star_drain(s, 0, 1);
@@ -120,8 +124,7 @@ a_failed_request_completes_its_call_with_the_status(void **state)
 	star_close(s);
 }
 
-static void
-a_token_ends_once(void **state)
+TEST(a_token_ends_once)
 {
 	struct star *s = begin(state);
 	uint32_t i, k, id;
@@ -153,7 +156,8 @@ a_token_ends_once(void **state)
 	for (i = 0; i < 64; i++) { /* nor does a token that is none */
 		token = s->rec[id].token ^ (UINT64_C(1) << i);
 		expect(s, s->layer->reply(s, token, zero, 1) == -ENOENT);
-		expect(s, s->layer->fail_with(s, token, -EIO) == -ENOENT);
+		if (s->layer->fail_with != NULL)
+			expect(s, s->layer->fail_with(s, token, -EIO) == -ENOENT);
 		expect(s, s->layer->release(s, token) == -ENOENT);
 	}
 	expect(s, s->layer->release(s, 0) == -ENOENT);
@@ -161,35 +165,41 @@ a_token_ends_once(void **state)
 	star_close(s);
 }
 
-static void
-what_is_too_large_is_refused_and_takes_nothing(void **state)
+TEST(what_is_too_large_is_refused_and_takes_nothing)
 {
+	static const uint32_t allowed[] = {0, 10, 20, 55, 57, 100, 199};
 	struct star *s = begin(state);
-	uint32_t id, max = 20;
 
-	expect(s, s->layer->call(s, 0, zero, LEN_MAX + 1, 0, 1) == -EMSGSIZE);
-	expect(s, s->layer->call(s, 0, zero, 4, LEN_MAX + 1, 1) == -EMSGSIZE);
-	expect(s, s->layer->call(s, 0, zero, 4, UINT32_MAX, 1) == -EMSGSIZE);
-	expect(s, s->layer->call(s, 0, zero, UINT32_MAX, 4, 1) == -EMSGSIZE);
-	expect(s, s->layer->notify(s, 0, zero, LEN_MAX + 1) == -EMSGSIZE);
-	id = star_call(s, 0, 8, 20);
-	star_hold(s, 1);
-	expect(s, s->layer->reply(s, s->rec[id].token, zero, max + 1) == -EMSGSIZE);
-	expect(s, s->layer->reply(s, s->rec[id].token, zero, UINT32_MAX) == -EMSGSIZE);
-	star_reply(s, id, 20);
-	star_drain(s, 0, 1);
-	expect(s, s->rec[id].status == 0);
+	for (uint32_t c = 0; c < CLIENTS; c++) {
+		expect(s, s->layer->call(s, c, zero, LEN_MAX + 1, 0, 1) == -EMSGSIZE);
+		expect(s, s->layer->call(s, c, zero, 4, LEN_MAX + 1, 1) == -EMSGSIZE);
+		expect(s, s->layer->call(s, c, zero, 4, UINT32_MAX, 1) == -EMSGSIZE);
+		expect(s, s->layer->call(s, c, zero, UINT32_MAX, 4, 1) == -EMSGSIZE);
+		expect(s, s->layer->notify(s, c, zero, LEN_MAX + 1) == -EMSGSIZE);
+		for (uint32_t i = 0; i < CRPC_DIM(allowed); i++) {
+			uint32_t max = allowed[i];
+			uint32_t id = star_call(s, c, 8, max);
+
+			star_hold(s, 1);
+			expect(s, s->layer->reply(s, s->rec[id].token, zero, max + 1) == -EMSGSIZE);
+			expect(s,
+				s->layer->reply(s, s->rec[id].token, zero, UINT32_MAX) ==
+					-EMSGSIZE);
+			star_reply(s, id, max);
+			star_drain(s, c, 1);
+			expect(s, s->rec[id].status == 0);
+		}
+	}
 	star_close(s);
 }
 
-static void
-a_notification_has_no_reply_and_no_completion(void **state)
+TEST(a_notification_has_no_reply_and_no_completion)
 {
 	struct star *s = begin(state);
-	uint32_t i, id;
 
-	for (i = 0; i < 4 * WINDOW; i++) {
-		id = star_notify(s, i % CLIENTS, 4 + i);
+	for (uint32_t i = 0; i < 4 * WINDOW; i++) {
+		uint32_t id = star_notify(s, i % CLIENTS, 4 + i);
+
 		expect(s, id != 0);
 		star_hold(s, 1);
 		star_reply(s, id, 0);
@@ -206,8 +216,7 @@ a_notification_has_no_reply_and_no_completion(void **state)
 
 /* ---- bursts and windows ---- */
 
-static void
-no_verb_gives_more_than_a_burst_or_than_asked(void **state)
+TEST(no_verb_gives_more_than_a_burst_or_than_asked)
 {
 	struct star *s = star_open(*state, 1, WIDE, 0, false);
 	uint32_t c, first, n, taken, turns, i;
@@ -231,15 +240,16 @@ no_verb_gives_more_than_a_burst_or_than_asked(void **state)
 	star_close(s);
 }
 
-static void
-a_full_window_refuses_and_then_takes_again(void **state)
+TEST(a_full_window_refuses_and_then_takes_again)
 {
-	struct star *s = begin(state);
+	static const uint32_t windows[] = {1, 2, 4, WINDOW};
 	uint32_t first, n, i, k;
 
-	for (i = 0; i < 30; i++) {
+	for (i = 0; i < 32; i++) {
+		struct star *s = star_open(*state, 1, windows[i % 4], 0, false);
+
 		n = fill_window(s, 0, 4 + i, LEN_MAX, &first);
-		expect(s, n == WINDOW);
+		expect(s, n == s->window);
 		for (k = 0; k < 3; k++)
 			expect(s, star_call(s, 0, 4, 4) == 0);
 		star_hold(s, n);
@@ -251,19 +261,21 @@ a_full_window_refuses_and_then_takes_again(void **state)
 		star_hold(s, 1);
 		star_reply_all(s);
 		star_drain(s, 0, 3);
+		star_close(s);
 	}
-	star_close(s);
 }
 
 /* ---- lifetime of memory: the model looks at all of it before each verb ---- */
 
-static void
-the_data_of_completions_stays_until_the_next_poll(void **state)
+TEST(the_data_of_completions_stays_until_the_next_poll)
 {
-	struct star *s = star_open(*state, 1, 2 * WINDOW, 0, false);
+	static const uint32_t windows[] = {4, 8, 2 * WINDOW};
 	uint32_t round, i, first, n;
+	struct star *s = NULL;
 
-	for (round = 0; round < 40; round++) {
+	for (round = 0; round < 60; round++) {
+		if (round % 20 == 0)
+			s = star_open(*state, 1, windows[round / 20], 0, false);
 		n = fill_window(s, 0, 8, LEN_MAX - round, &first);
 		for (i = 0; i < n; i += 3 + round % 3)
 			star_cancel(s, 0, first + i);
@@ -286,12 +298,12 @@ the_data_of_completions_stays_until_the_next_poll(void **state)
 		star_reply_all(s);
 		star_pass(s, STEP_NS);
 		star_settle(s, 30);
+		if (round % 20 == 19)
+			star_close(s);
 	}
-	star_close(s);
 }
 
-static void
-the_data_of_a_request_stays_until_its_end(void **state)
+TEST(the_data_of_a_request_stays_until_its_end)
 {
 	struct star *s = begin(state);
 	uint32_t held, round, first, i;
@@ -330,15 +342,16 @@ the_data_of_a_request_stays_until_its_end(void **state)
 
 /* ---- cancel and deadline ---- */
 
-static void
-a_canceled_call_completes_once_wherever_it_is(void **state)
+TEST(a_canceled_call_completes_once_wherever_it_is)
 {
-	struct star *s = begin(state);
-	uint32_t where, id, other;
+	struct star *s;
 
-	for (where = 0; where < 5; where++) {
-		id = star_call(s, 0, 8, 8);
-		other = star_call(s, 0, 8, 8);
+	needs(cancel);
+	s = begin(state);
+	for (uint32_t where = 0; where < 5; where++) {
+		uint32_t id = star_call(s, 0, 8, 8);
+		uint32_t other = star_call(s, 0, 8, 8);
+
 		if (where > 0)
 			star_pass(s, STEP_NS); /* sent */
 		if (where > 1)
@@ -362,28 +375,35 @@ a_canceled_call_completes_once_wherever_it_is(void **state)
 	star_close(s);
 }
 
-static void
-a_call_past_its_deadline_times_out_once(void **state)
+TEST(a_call_past_its_deadline_times_out_once)
 {
 	struct star *s = begin_with_deadline(state);
-	uint32_t id = star_call(s, 0, 8, 8), first;
-	uint64_t made = s->now;
+	uint32_t i, n, turns, first;
+	uint64_t made;
 
-	star_hold(s, 1);
-	while (star_poll(s, 0, 4) == 0) {
+	for (i = 0; i < 4; i++) {
+		s->now += 50 * TIMEOUT_NS; /* time without a call counts for none */
+		made = s->now;
+		n = fill_window(s, 0, 8, 8, &first);
+		star_hold(s, n);
+		while (star_poll(s, 0, 1) == 0) {
+			star_pass(s, STEP_NS);
+			expect(s, s->now - made < LATE_NS);
+		}
+		for (turns = 0; s->client[0].open != 0; turns++) { /* the others follow */
+			expect(s, turns < 2 * n);
+			star_pass(s, STEP_NS);
+			star_poll(s, 0, 1);
+		}
+		expect(s, s->rec[first].status == -ETIMEDOUT && s->now - made >= TIMEOUT_NS);
+		star_reply_all(s); /* its server does not know */
 		star_pass(s, STEP_NS);
-		expect(s, s->now - made < LATE_NS);
+		expect(s, star_poll(s, 0, 4) == 0);
 	}
-	expect(s, s->rec[id].status == -ETIMEDOUT && s->now - made >= TIMEOUT_NS);
-	star_reply(s, id, 8); /* its server does not know */
-	star_pass(s, STEP_NS);
-	expect(s, star_poll(s, 0, 4) == 0);
-	(void)fill_window(s, 0, 8, 8, &first);
 	star_close(s);
 }
 
-static void
-a_reply_that_waits_is_given_after_its_deadline(void **state)
+TEST(a_reply_that_waits_is_given_after_its_deadline)
 {
 	static const uint16_t rooms[] = {1, 3, CRPC_BURST_MAX};
 	struct star *s = begin_with_deadline(state);
@@ -406,21 +426,18 @@ a_reply_that_waits_is_given_after_its_deadline(void **state)
 static void
 busy_turn(struct star *s, uint32_t slow, uint16_t room)
 {
-	uint32_t i;
-
 	while (star_call(s, 0, 8, 8) != 0)
 		;
 	star_pass(s, STEP_NS);
 	star_recv(s, 64);
-	for (i = s->nheld; i-- != 0;)
+	for (uint32_t i = s->nheld; i-- != 0;)
 		if (s->held[i] != slow)
 			star_reply(s, s->held[i], 8);
 	star_pass(s, STEP_NS);
 	star_poll(s, 0, room);
 }
 
-static void
-full_polls_delay_neither_deadlines_nor_cancels(void **state)
+TEST(full_polls_delay_neither_deadlines_nor_cancels)
 {
 	enum { WAIT, CANCEL, CANCEL_OTHERS, WAYS };
 	static const uint16_t rooms[] = {1, 4, WINDOW / 2};
@@ -429,8 +446,10 @@ full_polls_delay_neither_deadlines_nor_cancels(void **state)
 	uint64_t begun;
 
 	for (i = 0; i < WAYS * CRPC_DIM(rooms); i++) {
-		s = begin_with_deadline(state);
 		way = i % WAYS;
+		if (way != WAIT && ((const struct contract_layer *)*state)->cancel == NULL)
+			continue;
+		s = begin_with_deadline(state);
 		slow = star_call(s, 0, 8, 8);
 		begun = s->now;
 		if (way == CANCEL) {
@@ -451,8 +470,7 @@ full_polls_delay_neither_deadlines_nor_cancels(void **state)
 
 /* ---- peers that come and go ---- */
 
-static void
-a_reply_to_a_caller_that_left_is_refused_once(void **state)
+TEST(a_reply_to_a_caller_that_left_is_refused_once)
 {
 	struct star *s = begin(state);
 	uint32_t i, k, id[3], note, other = 0;
@@ -482,8 +500,7 @@ a_reply_to_a_caller_that_left_is_refused_once(void **state)
 	star_close(s);
 }
 
-static void
-a_client_that_joins_again_gets_nothing_of_its_earlier_life(void **state)
+TEST(a_client_that_joins_again_gets_nothing_of_its_earlier_life)
 {
 	struct star *s = begin(state);
 	uint32_t i, first, n;
@@ -505,16 +522,13 @@ a_client_that_joins_again_gets_nothing_of_its_earlier_life(void **state)
 	star_close(s);
 }
 
-static void
-a_caller_that_dies_leaves_its_requests_readable(void **state)
+TEST(a_caller_that_dies_leaves_its_requests_readable)
 {
-	struct star *s = begin(state);
+	struct star *s;
 	uint32_t i, first;
 
-	if (s->layer->call_and_die == NULL) {
-		star_close(s);
-		skip();
-	}
+	needs(call_and_die);
+	s = begin(state);
 	star_leave(s, 1);
 	star_call_and_die(s, 1, LEN_MAX);
 	star_hold(s, WINDOW);
@@ -533,13 +547,14 @@ server_ends(void **state, bool in_good_order)
 {
 	static const uint16_t rooms[] = {1, 5, 2 * CRPC_BURST_MAX};
 	uint32_t i, c, first, n;
-	struct star *s;
 	int rc;
 
 	for (i = 0; i < CRPC_DIM(rooms); i++) {
 		/* The last time more than a burst ends at once. */
-		s = star_open(*state, i + 1, i == 2 ? WIDE : WINDOW, 0, false);
+		struct star *s = star_open(*state, i + 1, i == 2 ? WIDE : WINDOW, 0, false);
+
 		for (c = 0; c < CLIENTS; c++) {
+			(void)star_notify(s, c, 50);
 			n = fill_window(s, c, 100, 100, &first);
 			star_cancel(s, c, first + n - 1);
 		}
@@ -550,27 +565,24 @@ server_ends(void **state, bool in_good_order)
 			star_drain(s, c, rooms[i]);
 			rc = s->layer->call(s, c, zero, 8, 8, 1);
 			expect(s, rc < 0 && rc != -EAGAIN);
+			expect(s, s->layer->notify(s, c, zero, 8) == rc);
 		}
 		star_close(s);
 	}
 }
 
-static void
-a_server_that_leaves_resets_each_call_once(void **state)
+TEST(a_server_that_leaves_resets_each_call_once)
 {
 	server_ends(state, true);
 }
 
-static void
-a_server_that_dies_resets_each_call_once(void **state)
+TEST(a_server_that_dies_resets_each_call_once)
 {
-	if (((const struct contract_layer *)*state)->server_kill == NULL)
-		skip();
+	needs(server_kill);
 	server_ends(state, false);
 }
 
-static void
-counters_go_past_their_end(void **state)
+TEST(counters_go_past_their_end)
 {
 	struct star *s = star_open(*state, 3, WINDOW, TIMEOUT_NS, true);
 	uint32_t i, c, id, first;
@@ -604,16 +616,14 @@ counters_go_past_their_end(void **state)
 	star_close(s);
 }
 
-static void
-an_idle_star_gives_nothing(void **state)
+TEST(an_idle_star_gives_nothing)
 {
 	struct star *s = begin(state);
-	uint32_t i, c;
 
-	for (i = 0; i < 1000; i++) {
+	for (uint32_t i = 0; i < 1000; i++) {
 		star_pass(s, STEP_NS);
 		expect(s, star_recv(s, 64) == 0);
-		for (c = 0; c < CLIENTS; c++) {
+		for (uint32_t c = 0; c < CLIENTS; c++) {
 			expect(s, star_poll(s, c, 64) == 0);
 			star_cancel(s, c, 0);
 		}
@@ -693,13 +703,13 @@ schedule(const struct contract_layer *layer, uint64_t seed, bool trouble)
 	static const uint64_t timeouts[] = {0, TIMEOUT_NS, 30 * STEP_NS};
 	struct star *s = star_open(layer, seed, seed % 11 == 0 ? WIDE : WINDOW,
 		timeouts[seed % CRPC_DIM(timeouts)], seed % 5 == 0);
-	uint32_t i, c;
 
 	s->troubled = trouble;
 	if (trouble)
 		layer->trouble(s, true);
-	for (i = 0; i < 1500; i++) {
-		c = rnd_below(&s->rng, CLIENTS);
+	for (uint32_t i = 0; i < 1500; i++) {
+		uint32_t c = rnd_below(&s->rng, CLIENTS);
+
 		switch (rnd_below(&s->rng, 40)) {
 		case 0:
 			if (trouble || s->lives == LIVES_MAX || rnd_below(&s->rng, 4) != 0)
@@ -741,66 +751,23 @@ schedules(void **state, bool trouble)
 		schedule(*state, seed, trouble);
 }
 
-static void
-random_schedules_keep_every_clause(void **state)
+TEST(random_schedules_keep_every_clause)
 {
 	schedules(state, false);
 }
 
-static void
-random_schedules_keep_every_clause_over_a_bad_network(void **state)
+TEST(random_schedules_keep_every_clause_over_a_bad_network)
 {
-	if (((const struct contract_layer *)*state)->trouble == NULL)
-		skip();
+	needs(trouble);
 	schedules(state, true);
 }
-
-#define CLAUSE(name)                                                                               \
-	{                                                                                          \
-#name, name, NULL, NULL, NULL                                                      \
-	}
-
-static const struct CMUnitTest clauses[] = {
-	CLAUSE(a_call_completes_once_with_its_reply),
-	CLAUSE(replies_in_any_order_reach_their_calls),
-	CLAUSE(a_released_request_completes_its_call_without_data),
-	CLAUSE(a_failed_request_completes_its_call_with_the_status),
-	CLAUSE(a_token_ends_once),
-	CLAUSE(what_is_too_large_is_refused_and_takes_nothing),
-	CLAUSE(a_notification_has_no_reply_and_no_completion),
-	CLAUSE(no_verb_gives_more_than_a_burst_or_than_asked),
-	CLAUSE(a_full_window_refuses_and_then_takes_again),
-	CLAUSE(the_data_of_completions_stays_until_the_next_poll),
-	CLAUSE(the_data_of_a_request_stays_until_its_end),
-	CLAUSE(a_canceled_call_completes_once_wherever_it_is),
-	CLAUSE(a_call_past_its_deadline_times_out_once),
-	CLAUSE(a_reply_that_waits_is_given_after_its_deadline),
-	CLAUSE(full_polls_delay_neither_deadlines_nor_cancels),
-	CLAUSE(a_reply_to_a_caller_that_left_is_refused_once),
-	CLAUSE(a_client_that_joins_again_gets_nothing_of_its_earlier_life),
-	CLAUSE(a_caller_that_dies_leaves_its_requests_readable),
-	CLAUSE(a_server_that_leaves_resets_each_call_once),
-	CLAUSE(a_server_that_dies_resets_each_call_once),
-	CLAUSE(counters_go_past_their_end),
-	CLAUSE(an_idle_star_gives_nothing),
-	CLAUSE(random_schedules_keep_every_clause),
-	CLAUSE(random_schedules_keep_every_clause_over_a_bad_network),
-};
 
 int
 main(void)
 {
-	struct CMUnitTest tests[CRPC_DIM(clauses)];
 	int failed = 0;
-	uint32_t i, k;
 
-	for (i = 0; contract_layers[i] != NULL; i++) {
-		for (k = 0; k < CRPC_DIM(clauses); k++) {
-			tests[k] = clauses[k];
-			tests[k].initial_state = (void *)(uintptr_t)contract_layers[i];
-		}
-		failed += _cmocka_run_group_tests(
-			contract_layers[i]->name, tests, CRPC_DIM(tests), NULL, NULL);
-	}
+	for (uint32_t i = 0; contract_layers[i] != NULL; i++)
+		failed += test_run_with(contract_layers[i]->name, contract_layers[i]);
 	return failed;
 }

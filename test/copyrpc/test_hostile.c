@@ -5,23 +5,19 @@
  * refused; and seeded mutations of everything that arrives never lead out of bounds (run under the
  * sanitizers).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "pair.h"
 
 #define RING 4096u
 
 static const struct crpc_copyrpc_conf small = {
-		.max_eps = PAIR_EPS,
-		.ring_size = RING,
-		.max_msg = 1024,
-		.max_inflight = 8,
-		.sq_depth = 16,
+	.max_eps = PAIR_EPS,
+	.ring_size = RING,
+	.max_msg = 1024,
+	.max_inflight = 8,
+	.sq_depth = 16,
 };
 
 /* A batch as the peer of side 1 could send it: one request or response of 16 bytes. */
@@ -33,51 +29,49 @@ struct forged {
 };
 
 static struct forged
-forged_make(const struct pair *p, enum wire_lane lane)
+forged_make(enum wire_lane lane)
 {
-	const struct crpc_copyrpc_ep *ep = p->ep[1][0];
+	const struct crpc_copyrpc_ep *ep = p.ep[1][0];
 	struct forged f = {
-			.head = {.magic = WIRE_MAGIC,
-					.version = WIRE_VERSION,
-					.lane = (uint8_t)lane,
-					.epoch = ep->conn->epoch,
-					.len = 64,
-					.count = 1,
-					.pos = ep->conn->rx_pos[lane]},
-			.msg = {.id = 0x100, .len = 16, .arg = 16},
-			.imm = wire_imm((enum wire_imm)lane, 64),
-			.byte_len = 64,
+		.head = {.magic = WIRE_MAGIC,
+			.version = WIRE_VERSION,
+			.lane = (uint8_t)lane,
+			.epoch = ep->conn->epoch,
+			.len = 64,
+			.count = 1,
+			.pos = ep->conn->rx_pos[lane]},
+		.msg = {.id = 0x100, .len = 16, .arg = 16},
+		.imm = wire_imm((enum wire_imm)lane, 64),
+		.byte_len = 64,
 	};
 
 	return f;
 }
 
 static void
-forged_send(struct pair *p, enum wire_lane lane, const struct forged *f)
+forged_send(enum wire_lane lane, const struct forged *f)
 {
-	uint8_t *at = p->ep[1][0]->rx[lane] + (p->ep[1][0]->conn->rx_pos[lane] & (RING - 1));
+	uint8_t *at = p.ep[1][0]->rx[lane] + (p.ep[1][0]->conn->rx_pos[lane] & (RING - 1));
 
 	memcpy(at, &f->head, sizeof(f->head));
 	memcpy(at + WIRE_HEAD, &f->msg, sizeof(f->msg));
-	crpc_paper_forge(p->dev[1], 0, f->imm, NULL, f->byte_len);
+	crpc_paper_forge(p.dev[1], 0, f->imm, NULL, f->byte_len);
 }
 
 /* Side 1 has one open call with id in its first slot; returns that id. */
 static uint32_t
-open_call(struct pair *p)
+open_call(void)
 {
-	assert_int_equal(crpc_copyrpc_call(p->ep[1][0], p->w.now_ns, "x", 1, 16, 9), 0);
-	crpc_copyrpc_flush(p->ctx[1], p->w.now_ns);
-	return p->ep[1][0]->slots[1].call.id;
+	assert_ok(pair_call(1, "x", 1, 16, 9));
+	pair_flush(1);
+	return p.ep[1][0]->slots[1].call.id;
 }
 
 /* Change the bits that are set in @p lie. */
 static void
 forged_flip(struct forged *f, const struct forged *lie)
 {
-	size_t i;
-
-	for (i = 0; i < sizeof(*f); i++)
+	for (size_t i = 0; i < sizeof(*f); i++)
 		((uint8_t *)f)[i] ^= ((const uint8_t *)lie)[i];
 }
 
@@ -106,85 +100,73 @@ static const struct forged request_lies[] = {
 };
 #define REQUEST_LIES (CRPC_DIM(request_lies) - 1)
 
-static void
-each_lie_of_a_request_batch_closes_the_endpoint(void **state)
+TEST(each_lie_of_a_request_batch_closes_the_endpoint)
 {
 	struct crpc_req req;
 	struct forged f;
-	struct pair p;
-	uint32_t i;
 
-	for (i = 0; i <= REQUEST_LIES; i++) {
-		pair_init(&p, &small);
-		f = forged_make(&p, WIRE_REQ);
+	for (uint32_t i = 0; i <= REQUEST_LIES; i++) {
+		pair_init(&small);
+		f = forged_make(WIRE_REQ);
 		forged_flip(&f, &request_lies[i]);
 		crpc_log_clear();
-		forged_send(&p, WIRE_REQ, &f);
-		pair_turn(&p, 1);
+		forged_send(WIRE_REQ, &f);
+		pair_turn(1);
 		if (i == REQUEST_LIES) { /* the same without a lie is taken */
-			assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
-			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 1);
+			assert_ok(pair_status(1));
+			assert_int_equal(pair_recv(1, &req, 1), 1);
 		} else {
-			if (crpc_copyrpc_ep_status(p.ep[1][0]) != -EPROTO)
+			if (pair_status(1) != -EPROTO)
 				fail_msg("lie %u was believed", i);
 			assert_non_null(strstr(crpc_log_last(), "expected"));
-			assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1), 0);
+			assert_int_equal(pair_recv(1, &req, 1), 0);
 		}
-		assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
-		pair_fini(&p);
+		assert_ok(crpc_copyrpc_check(p.ctx[1], false));
 	}
 }
 
 /* More bytes than the window allows, though each batch is well formed. */
-static void
-requests_beyond_the_window_close_the_endpoint(void **state)
+TEST(requests_beyond_the_window_close_the_endpoint)
 {
 	struct forged f;
-	struct pair p;
-	uint32_t i;
 
-	pair_init(&p, &small);
-	for (i = 0; i < RING / 64; i++) {
-		assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
-		f = forged_make(&p, WIRE_REQ);
+	pair_init(&small);
+	for (uint32_t i = 0; i < RING / 64; i++) {
+		assert_ok(pair_status(1));
+		f = forged_make(WIRE_REQ);
 		f.msg.id = 0;
 		f.msg.arg = WIRE_ONEWAY;
-		forged_send(&p, WIRE_REQ, &f);
-		pair_turn(&p, 1);
+		forged_send(WIRE_REQ, &f);
+		pair_turn(1);
 	}
-	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
-	f = forged_make(&p, WIRE_REQ);
-	forged_send(&p, WIRE_REQ, &f);
-	pair_turn(&p, 1);
-	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -EPROTO);
-	pair_fini(&p);
+	assert_ok(pair_status(1));
+	f = forged_make(WIRE_REQ);
+	forged_send(WIRE_REQ, &f);
+	pair_turn(1);
+	assert_int_equal(pair_status(1), -EPROTO);
 }
 
 /*
  * A caller that reserves more replies than its ring holds would make us overrun our own staging
  * ring.
  */
-static void
-replies_reserved_beyond_the_ring_close_the_endpoint(void **state)
+TEST(replies_reserved_beyond_the_ring_close_the_endpoint)
 {
-	struct forged f;
-	struct pair p;
 	uint32_t i;
 
-	pair_init(&p, &small);
-	for (i = 0; i < 8 && crpc_copyrpc_ep_status(p.ep[1][0]) == 0; i++) {
-		f = forged_make(&p, WIRE_REQ);
+	pair_init(&small);
+	for (i = 0; i < 8 && pair_status(1) == 0; i++) {
+		struct forged f = forged_make(WIRE_REQ);
+
 		f.msg.arg = 1024;
-		forged_send(&p, WIRE_REQ, &f);
-		pair_turn(&p, 1);
+		forged_send(WIRE_REQ, &f);
+		pair_turn(1);
 	}
 	assert_int_equal(i, 3); /* 2 * 1072 and the skip fit 4096 bytes, 3 do not */
 	assert_non_null(strstr(crpc_log_last(), "reserved"));
-	pair_fini(&p);
 }
 
-static void
-each_lie_of_a_response_batch_closes_the_endpoint(void **state)
+TEST(each_lie_of_a_response_batch_closes_the_endpoint)
 {
 	static const struct forged response_lies[] = {
 		{.msg.len = 16 ^ 17}, {.msg.len = 16 ^ UINT32_MAX}, {.msg.arg = 1},
@@ -193,126 +175,113 @@ each_lie_of_a_response_batch_closes_the_endpoint(void **state)
 	};
 	struct crpc_done done[4];
 	struct forged f;
-	struct pair p;
 	uint32_t i, n;
 
 	for (i = 0; i < CRPC_DIM(response_lies); i++) {
-		pair_init(&p, &small);
+		pair_init(&small);
 		p.w.frozen = true;
-		f = forged_make(&p, WIRE_RESP);
-		f.msg.id = open_call(&p);
+		f = forged_make(WIRE_RESP);
+		f.msg.id = open_call();
 		f.msg.arg = 0;
 		forged_flip(&f, &response_lies[i]);
-		forged_send(&p, WIRE_RESP, &f);
-		n = pair_poll(&p, 1, done, 4);
+		forged_send(WIRE_RESP, &f);
+		n = pair_poll(1, done, 4);
 		assert_int_equal(n, 1);
 		assert_int_equal(done[0].cookie, 9);
 		assert_int_equal(done[0].status, i < 5 ? -ECONNRESET : 0);
-		assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), i < 5 ? -EPROTO : 0);
-		assert_int_equal(pair_poll(&p, 1, done, 4), 0);
-		pair_fini(&p);
+		assert_int_equal(pair_status(1), i < 5 ? -EPROTO : 0);
+		assert_int_equal(pair_poll(1, done, 4), 0);
 	}
 }
 
 /* A status that there is not, behind one that there is: it is no success like the ones before. */
-static void
-positive_status_behind_an_error_closes_the_endpoint(void **state)
+TEST(positive_status_behind_an_error_closes_the_endpoint)
 {
 	struct crpc_done done[4];
 	struct wire_msg second;
 	struct forged f;
-	struct pair p;
 
-	pair_init(&p, &small);
+	pair_init(&small);
 	p.w.frozen = true;
-	assert_int_equal(crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "x", 1, 16, 8), 0);
-	open_call(&p);
-	f = forged_make(&p, WIRE_RESP);
+	assert_ok(pair_call(1, "x", 1, 16, 8));
+	open_call();
+	f = forged_make(WIRE_RESP);
 	f.head.len = f.byte_len = 96;
 	f.head.count = 2;
 	f.imm = wire_imm(WIRE_IMM_RESP, 96);
 	f.msg = (struct wire_msg){.id = p.ep[1][0]->slots[1].call.id, .arg = (uint32_t)-5};
 	second = (struct wire_msg){.id = p.ep[1][0]->slots[2].call.id, .len = 16, .arg = 1};
 	memcpy(p.ep[1][0]->rx[WIRE_RESP] + 64, &second, sizeof(second));
-	forged_send(&p, WIRE_RESP, &f);
-	assert_int_equal(pair_poll(&p, 1, done, 4), 2);
+	forged_send(WIRE_RESP, &f);
+	assert_int_equal(pair_poll(1, done, 4), 2);
 	assert_int_equal(done[0].cookie, 8);
 	assert_int_equal(done[0].status, -5);
 	assert_int_equal(done[1].status, -ECONNRESET);
-	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), -EPROTO);
-	pair_fini(&p);
+	assert_int_equal(pair_status(1), -EPROTO);
 }
 
 /*
  * A response for no call, for one that is not sent, or a second one for the same call changes
  * nothing.
  */
-static void
-duplicate_and_unknown_responses_are_counted_and_dropped(void **state)
+TEST(duplicate_and_unknown_responses_are_counted_and_dropped)
 {
 	const struct crpc_copyrpc_stats *stats;
 	struct crpc_done done[4];
 	struct forged f;
-	struct pair p;
 	uint32_t id;
 
-	pair_init(&p, &small);
+	pair_init(&small);
 	p.w.frozen = true;
-	stats = crpc_copyrpc_stats(p.ctx[1]);
-	id = open_call(&p);
-	assert_int_equal(crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "x", 1, 16, 10), 0);
-	f = forged_make(&p, WIRE_RESP);
+	stats = pair_stats(1);
+	id = open_call();
+	assert_ok(pair_call(1, "x", 1, 16, 10));
+	f = forged_make(WIRE_RESP);
 	f.msg.arg = 0;
 	f.msg.id = p.ep[1][0]->slots[2].call.id; /* queued, not sent */
-	forged_send(&p, WIRE_RESP, &f);
+	forged_send(WIRE_RESP, &f);
 	assert_int_equal(crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, done, 4), 0);
 	assert_int_equal(stats->rpc.malformed, 1);
-	f = forged_make(&p, WIRE_RESP);
+	f = forged_make(WIRE_RESP);
 	f.msg.arg = 0;
 	f.msg.id = id + 16; /* another generation */
-	forged_send(&p, WIRE_RESP, &f);
-	assert_int_equal(pair_poll(&p, 1, done, 4), 0);
+	forged_send(WIRE_RESP, &f);
+	assert_int_equal(pair_poll(1, done, 4), 0);
 	assert_int_equal(stats->rpc.malformed, 2);
 	for (int i = 0; i < 3; i++) {
-		f = forged_make(&p, WIRE_RESP);
+		f = forged_make(WIRE_RESP);
 		f.msg.arg = 0;
 		f.msg.id = id;
-		forged_send(&p, WIRE_RESP, &f);
-		assert_int_equal(pair_poll(&p, 1, done, 4), i == 0);
+		forged_send(WIRE_RESP, &f);
+		assert_int_equal(pair_poll(1, done, 4), i == 0);
 	}
 	assert_int_equal(stats->rpc.malformed, 4);
-	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
-	assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
-	pair_fini(&p);
+	assert_ok(pair_status(1));
+	assert_ok(crpc_copyrpc_check(p.ctx[1], false));
 }
 
 /* A batch of more responses than calls can be open is a lie: there is no window on their lane. */
-static void
-more_responses_than_calls_close_the_endpoint(void **state)
+TEST(more_responses_than_calls_close_the_endpoint)
 {
 	struct crpc_done done[4];
 	struct wire_msg *msg;
 	struct forged f;
-	struct pair p;
-	uint32_t i, n;
 
-	for (n = small.max_inflight; n <= small.max_inflight + 1; n++) {
-		pair_init(&p, &small);
+	for (uint32_t n = small.max_inflight; n <= small.max_inflight + 1; n++) {
+		pair_init(&small);
 		p.w.frozen = true;
-		f = forged_make(&p, WIRE_RESP);
+		f = forged_make(WIRE_RESP);
 		f.msg = (struct wire_msg){.id = 0x7f00};
 		f.head.count = n;
 		f.head.len = WIRE_HEAD + n * WIRE_STRIDE_MIN;
 		f.byte_len = f.head.len;
 		f.imm = wire_imm(WIRE_IMM_RESP, f.head.len);
 		msg = (struct wire_msg *)(void *)(p.ep[1][0]->rx[WIRE_RESP] + WIRE_HEAD);
-		for (i = 0; i < n; i++)
+		for (uint32_t i = 0; i < n; i++)
 			memcpy((uint8_t *)msg + i * WIRE_STRIDE_MIN, &f.msg, sizeof(f.msg));
-		forged_send(&p, WIRE_RESP, &f);
+		forged_send(WIRE_RESP, &f);
 		assert_int_equal(crpc_copyrpc_poll(p.ctx[1], p.w.now_ns, done, 4), 0);
-		assert_int_equal(
-			crpc_copyrpc_ep_status(p.ep[1][0]), n > small.max_inflight ? -EPROTO : 0);
-		pair_fini(&p);
+		assert_int_equal(pair_status(1), n > small.max_inflight ? -EPROTO : 0);
 	}
 }
 
@@ -320,48 +289,40 @@ more_responses_than_calls_close_the_endpoint(void **state)
  * The room that a server grants is judged by the replies that are due, not by a larger one of the
  * past: a caller that reserves as the wire document says is no liar.
  */
-static void
-room_is_judged_by_the_replies_that_are_due(void **state)
+TEST(room_is_judged_by_the_replies_that_are_due)
 {
 	struct crpc_done done[4];
 	struct crpc_req req[4];
-	struct pair p;
 
-	pair_init(&p, &small);
-	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], p.w.now_ns, "x", 1, 1024, 1), 0);
-	pair_turn(&p, 0);
-	pair_turn(&p, 1);
-	assert_int_equal(crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
+	pair_init(&small);
+	assert_ok(pair_call(0, "x", 1, 1024, 1));
+	pair_turn(0);
+	pair_turn(1);
+	assert_int_equal(pair_recv(1, req, 4), 1);
 	assert_true(p.ep[1][0]->conn->peer_resv.max >= 1024);
-	assert_int_equal(crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, "y", 1), 0);
-	pair_turn(&p, 1);
+	assert_ok(pair_reply(1, req[0].token, "y", 1));
+	pair_turn(1);
 	assert_int_equal(p.ep[1][0]->conn->peer_resv.max, 0);
 	assert_int_equal(p.ep[1][0]->conn->peer_resv.left, RING);
-	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
-	pair_fini(&p);
+	assert_int_equal(pair_poll(0, done, 4), 1);
 }
 
 /* A released position that comes twice or late is harmless. */
-static void
-repeated_and_old_window_updates_change_nothing(void **state)
+TEST(repeated_and_old_window_updates_change_nothing)
 {
-	struct pair p;
-	int i;
-
-	pair_init(&p, &small);
-	for (i = 0; i < 8; i++) {
-		assert_int_equal(crpc_copyrpc_notify(p.ep[1][0], p.w.now_ns, "x", 1), 0);
-		crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
-		pair_turn(&p, 1);
+	pair_init(&small);
+	for (int i = 0; i < 8; i++) {
+		assert_ok(pair_notify(1, "x", 1));
+		pair_flush(1);
+		pair_turn(1);
 	}
-	for (i = 0; i < 3; i++) {
+	for (int i = 0; i < 3; i++) {
 		crpc_paper_forge(p.dev[1], 0, wire_imm(WIRE_IMM_UPDATE, 128), NULL, 0);
 		crpc_paper_forge(p.dev[1], 0, wire_imm(WIRE_IMM_UPDATE, 64), NULL, 0);
-		pair_turn(&p, 1);
+		pair_turn(1);
 		assert_int_equal(p.ep[1][0]->conn->peer_released, 128);
 	}
-	assert_int_equal(crpc_copyrpc_ep_status(p.ep[1][0]), 0);
-	pair_fini(&p);
+	assert_ok(pair_status(1));
 }
 
 /* Flip bits in memory, immediates and lengths on their way. */
@@ -400,11 +361,10 @@ mutated_connection(uint64_t seed)
 	struct crpc_done done[16];
 	struct crpc_req req[16];
 	uint64_t accepted[2] = {0}, ended[2] = {0};
-	struct pair p;
 	uint16_t n;
 	int i, side;
 
-	pair_init2(&p, &small, &small, 2, seed);
+	pair_init2(&small, &small, 2, seed);
 	p.w.hook = mutate;
 	for (i = 0; i < 400; i++) {
 		side = i & 1;
@@ -412,14 +372,14 @@ mutated_connection(uint64_t seed)
 			accepted[side] +=
 				crpc_copyrpc_call(p.ep[side][crpc_paper_rnd(&p.w) % 2], p.w.now_ns,
 					done, (uint32_t)(crpc_paper_rnd(&p.w) % 200), 64, 0) == 0;
-		ended[side] += pair_poll(&p, side, done, 16);
-		n = crpc_copyrpc_recv(p.ctx[side], p.w.now_ns, req, 16);
+		ended[side] += pair_poll(side, done, 16);
+		n = pair_recv(side, req, 16);
 		while (n != 0) {
 			n--;
-			crpc_copyrpc_reply(p.ctx[side], p.w.now_ns, req[n].token, req[n].data,
-					(uint32_t)crpc_min(req[n].len, 64));
+			pair_reply(side, req[n].token, req[n].data,
+				(uint32_t)crpc_min(req[n].len, 64));
 		}
-		assert_int_equal(crpc_copyrpc_check(p.ctx[side], false), 0);
+		assert_ok(crpc_copyrpc_check(p.ctx[side], false));
 	}
 	for (side = 0; side < 2; side++) {
 		crpc_copyrpc_ep_shutdown(p.ep[side][0]);
@@ -429,13 +389,11 @@ mutated_connection(uint64_t seed)
 			ended[side] += n;
 		} while (n != 0);
 		assert_int_equal(ended[side], accepted[side]);
-		assert_int_equal(crpc_copyrpc_check(p.ctx[side], true), 0);
+		assert_ok(crpc_copyrpc_check(p.ctx[side], true));
 	}
-	pair_fini(&p);
 }
 
-static void
-mutated_batches_never_lead_out_of_bounds(void **state)
+TEST(mutated_batches_never_lead_out_of_bounds)
 {
 	const char *many = getenv("CRPC_SEEDS");
 	uint64_t seeds = many != NULL ? strtoull(many, NULL, 0) : 2000, seed;
@@ -445,8 +403,7 @@ mutated_batches_never_lead_out_of_bounds(void **state)
 }
 
 /* Sizes out of range: EINVAL, and the log names the field. */
-static void
-sizes_out_of_range_are_refused_by_name(void **state)
+TEST(sizes_out_of_range_are_refused_by_name)
 {
 	struct crpc_paper w = {.rng = 1};
 	struct crpc_rdma *dev = crpc_paper_open(&w, &(struct crpc_paper_conf){.inline_max = 64});
@@ -454,23 +411,22 @@ sizes_out_of_range_are_refused_by_name(void **state)
 		struct crpc_copyrpc_conf conf;
 		const char *name;
 	} bad[] = {
-			{{.ring_size = 5000}, "ring_size"},
-			{{.ring_size = 2048}, "ring_size"},
-			{{.ring_size = 1u << 31}, "ring_size"},
-			{{.ring_size = 4096, .max_msg = 2048 - 63}, "max_msg"},
-			{{.max_eps = CRPC_COPYRPC_EPS_MAX + 1}, "max_eps"},
-			{{.max_inflight = CRPC_COPYRPC_INFLIGHT_MAX + 1}, "max_inflight"},
-			{{.flush = (enum crpc_copyrpc_flush_policy)4}, "flush"},
-			{{.max_outstanding = 65}, "max_outstanding"},
-			{{.sq_depth = 7}, "sq_depth"},
-			{{.rq_depth = 40000}, "rq_depth"},
-			{{.initial_pos = 8}, "initial_pos"},
+		{{.ring_size = 5000}, "ring_size"},
+		{{.ring_size = 2048}, "ring_size"},
+		{{.ring_size = 1u << 31}, "ring_size"},
+		{{.ring_size = 4096, .max_msg = 2048 - 63}, "max_msg"},
+		{{.max_eps = CRPC_COPYRPC_EPS_MAX + 1}, "max_eps"},
+		{{.max_inflight = CRPC_COPYRPC_INFLIGHT_MAX + 1}, "max_inflight"},
+		{{.flush = (enum crpc_copyrpc_flush_policy)4}, "flush"},
+		{{.max_outstanding = 65}, "max_outstanding"},
+		{{.sq_depth = 7}, "sq_depth"},
+		{{.rq_depth = 40000}, "rq_depth"},
+		{{.initial_pos = 8}, "initial_pos"},
 	};
-	struct crpc_copyrpc_conf conf;
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(bad); i++) {
-		conf = bad[i].conf;
+	for (uint32_t i = 0; i < CRPC_DIM(bad); i++) {
+		struct crpc_copyrpc_conf conf = bad[i].conf;
+
 		conf.dev = dev;
 		errno = 0;
 		assert_null(crpc_copyrpc_create(&conf));
@@ -482,23 +438,20 @@ sizes_out_of_range_are_refused_by_name(void **state)
 	crpc_rdma_close(dev);
 }
 
-static void
-addresses_that_are_none_are_refused(void **state)
+TEST(addresses_that_are_none_are_refused)
 {
 	uint8_t addr[CRPC_COPYRPC_ADDR_LEN], bad[CRPC_COPYRPC_ADDR_LEN];
 	/* magic, version, flags, ring size, max_msg, position */
 	static const uint32_t at[] = {0, 4, 6, 9, 14, 32};
 	struct crpc_copyrpc_ep *ep;
-	struct pair p;
-	uint32_t i;
 
-	pair_init(&p, &small);
+	pair_init(&small);
 	ep = crpc_copyrpc_ep_create(p.ctx[0], 7);
 	assert_non_null(ep);
 	assert_int_equal(crpc_copyrpc_ep_status(ep), -ENOTCONN);
 	assert_int_equal(crpc_copyrpc_call(ep, 0, "x", 1, 1, 1), -ENOTCONN);
 	crpc_copyrpc_ep_addr(p.ep[1][0], addr);
-	for (i = 0; i < CRPC_DIM(at); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(at); i++) {
 		memcpy(bad, addr, sizeof(bad));
 		bad[at[i]] ^= 1;
 		assert_int_equal(crpc_copyrpc_ep_connect(ep, bad), -EPROTO);
@@ -506,67 +459,40 @@ addresses_that_are_none_are_refused(void **state)
 	memset(bad, 0, sizeof(bad));
 	assert_int_equal(crpc_copyrpc_ep_connect(ep, bad), -EPROTO);
 	assert_int_equal(crpc_copyrpc_ep_connect(p.ep[0][0], addr), -EISCONN);
-	pair_fini(&p);
 }
 
 /* Endpoints come and go while completions of the old ones are still in flight. */
-static void
-endpoint_churn_leaves_nothing_behind(void **state)
+TEST(endpoint_churn_leaves_nothing_behind)
 {
 	struct crpc_done done[1];
 	struct crpc_req req;
-	struct pair p;
-	uint32_t i, e;
 
-	pair_init2(&p, &small, &small, 3, 5);
-	for (i = 0; i < 60; i++) {
-		for (e = 0; e < 3; e++) {
-			assert_int_equal(
-					crpc_copyrpc_call(p.ep[0][e], p.w.now_ns, "x", 1, 8, e), 0);
-			assert_int_equal(
-					crpc_copyrpc_call(p.ep[1][e], p.w.now_ns, "x", 1, 8, e), 0);
+	pair_init2(&small, &small, 3, 5);
+	for (uint32_t i = 0; i < 60; i++) {
+		for (uint32_t e = 0; e < 3; e++) {
+			assert_ok(crpc_copyrpc_call(p.ep[0][e], p.w.now_ns, "x", 1, 8, e));
+			assert_ok(crpc_copyrpc_call(p.ep[1][e], p.w.now_ns, "x", 1, 8, e));
 		}
-		crpc_copyrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_flush(0);
 		if (i % 3 == 0)
 			crpc_copyrpc_ep_shutdown(p.ep[0][i % 2]);
 		if (i % 2 == 0)
-			pair_turn(&p, 1);
+			pair_turn(1);
 		if (i % 5 == 0)
-			crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, &req, 1);
+			pair_recv(1, &req, 1);
 		if (i % 7 == 0)
 			crpc_copyrpc_poll(p.ctx[0], p.w.now_ns, done, 1);
-		for (e = 0; e < 3; e++) {
+		for (uint32_t e = 0; e < 3; e++) {
 			crpc_copyrpc_ep_free(p.ep[e & 1][e]);
-			assert_int_equal(crpc_copyrpc_check(p.ctx[0], false), 0);
-			assert_int_equal(crpc_copyrpc_check(p.ctx[1], false), 0);
+			assert_ok(crpc_copyrpc_check(p.ctx[0], false));
+			assert_ok(crpc_copyrpc_check(p.ctx[1], false));
 			crpc_copyrpc_ep_free(p.ep[!(e & 1)][e]);
 		}
-		for (e = 0; e < 3; e++)
-			pair_connect(&p, e);
+		for (uint32_t e = 0; e < 3; e++)
+			pair_connect(e);
 		p.w.now_ns += 1000000;
 	}
-	pair_at_rest(&p);
-	pair_fini(&p);
+	pair_at_rest();
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(each_lie_of_a_request_batch_closes_the_endpoint),
-		cmocka_unit_test(requests_beyond_the_window_close_the_endpoint),
-		cmocka_unit_test(replies_reserved_beyond_the_ring_close_the_endpoint),
-		cmocka_unit_test(each_lie_of_a_response_batch_closes_the_endpoint),
-		cmocka_unit_test(positive_status_behind_an_error_closes_the_endpoint),
-		cmocka_unit_test(duplicate_and_unknown_responses_are_counted_and_dropped),
-		cmocka_unit_test(more_responses_than_calls_close_the_endpoint),
-		cmocka_unit_test(room_is_judged_by_the_replies_that_are_due),
-		cmocka_unit_test(repeated_and_old_window_updates_change_nothing),
-		cmocka_unit_test(mutated_batches_never_lead_out_of_bounds),
-		cmocka_unit_test(sizes_out_of_range_are_refused_by_name),
-		cmocka_unit_test(addresses_that_are_none_are_refused),
-		cmocka_unit_test(endpoint_churn_leaves_nothing_behind),
-	};
-
-	return cmocka_run_group_tests_name("copyrpc hostile", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, pair_end)

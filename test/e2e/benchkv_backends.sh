@@ -20,7 +20,7 @@ run() { # NAME BACKEND ARG...
 	two 90 --backend "$backend" --verify --quiet --seconds 0.5 --warmup 0.1 --json "$TMP/$name.jsonl" "$@" \
 		>"$TMP/$name.out" 2>"$TMP/$name.err" || fail "$name: mpirun ended with $?: $(cat "$TMP/$name.err")"
 	[ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] || fail "$name: ranks ended with $(rank_rc 0) $(rank_rc 1)"
-	grep -q ", backend $backend" "$TMP/$name.out" ||
+	tr -s ' \n' ' ' <"$TMP/$name.out" | grep -q ", backend $backend" ||
 		fail "$name: the head does not name the backend"
 	check "$name" "$backend"
 }
@@ -38,9 +38,9 @@ for b in $backends; do
 	# shellcheck disable=SC2086
 	{
 		run "$b.1" "$b" --preset seed001 $tls
-		run "$b.2" "$b" --clients 4 --qd 16 --value-size 1000 --key-size 40 $tls
-		run "$b.3" "$b" --clients 4 --qd 4 --daemons 2 --rmw --dist zipf $tls
-		run "$b.4" "$b" --clients 4 --qd 4 --rate 100000 --delete-ratio 0.1 $tls
+		run "$b.2" "$b" --clients 4 --depth 16 --value-size 1000 --key-size 40 $tls
+		run "$b.3" "$b" --clients 4 --depth 4 --daemons 2 --rmw --dist zipf $tls
+		run "$b.4" "$b" --clients 4 --depth 4 --rate 100000 --delete-ratio 0.1 $tls
 	}
 	# Clients on a lcore of their own, if there are two: what is made here is used there, and freed here.
 	# shellcheck disable=SC2086
@@ -57,17 +57,17 @@ done
 ok "delegation with a hold that adapts itself, and one of 10 us"
 
 SWEEP="clients=1,4/backend=$(echo copyrpc "$backends" | tr ' ' ,)"
-plot=()
-! command -v gnuplot >/dev/null || plot=(--plot "$TMP/plots")
-two 120 --sweep "$SWEEP" --seconds 0.2 --warmup 0.05 --verify --json "$TMP/sweep.jsonl" "${plot[@]}" \
+two 120 --sweep "$SWEEP" --repeat 2 --seconds 0.2 --warmup 0.05 --verify --json "$TMP/sweep.jsonl" \
 	>"$TMP/sweep.out" 2>"$TMP/sweep.err" || fail "sweep: mpirun ended with $?: $(cat "$TMP/sweep.err")"
-check_json "$TMP/sweep.jsonl" 'all(x["scope"] == "total" and x["verify_errors"] == 0 for x in r)' \
+check_json "$TMP/sweep.jsonl" 'all(x["record"] == "total" and x["verify_errors"] == 0 for x in r)' \
 	'[x["sweep"]["at"]["clients"] for x in r[::len(r) // 4]] == ["1", "4", "4", "1"]' \
 	'[x["sweep"]["rising"] for x in r[::len(r) // 2]] == [True, False]' \
 	'all(x["sweep"]["at"]["backend"] == x["backend"] for x in r)' \
 	'all(x["clients"] == 2 * int(x["sweep"]["at"]["clients"]) for x in r)' \
 	'all(x["ops_per_s"] > 1000 and sum(x["lat_hist_us"][1::2]) > 100 for x in r)'
-if [ ${#plot[@]} -gt 0 ]; then
+if command -v gnuplot >/dev/null; then
+	"$(dirname "$SOFT_MLX5")/crpc-plot" -o "$TMP/plots" "$TMP/sweep.jsonl" >"$TMP/plot.out" ||
+		fail "crpc-plot ended with $?"
 	for f in throughput-clients p99-clients latency time-line; do
 		[ -s "$TMP/plots/benchkv-$f.svg" ] || fail "no picture $f"
 	done
@@ -85,11 +85,10 @@ bad() { # NAMES ARG...
 bad --sweep --sweep clients
 bad --clients --sweep clients=1,100000
 bad --backend --sweep backend=copyrpc,unknown
-bad --json --sweep clients=1,2 --plot "$TMP/p"
 bad --serve --backend direct --clients 1 --serve 2
 ok "what does not fit a sweep is reported before it starts"
 
-one 60 --sweep clients=1,2,3,4,5,6,7,8 --seconds 1 --passes 10 >"$TMP/int.out" 2>"$TMP/int.err" &
+one 60 --sweep clients=1,2,3,4,5,6,7,8 --seconds 1 --repeat 10 >"$TMP/int.out" 2>"$TMP/int.err" &
 pid=$!
 BACKGROUND="$BACKGROUND $pid"
 wait_for 30 "$TMP/int.out" ' 1/80'

@@ -17,17 +17,22 @@ daemon=$!
 BACKGROUND="$BACKGROUND $daemon"
 wait_for 30 "$TMP/serve.out" "benchkv-client --attach $SEGMENT"
 
-attach 30 --clients 2 --qd 4 --seconds 1 --json "$TMP/c1.jsonl" >"$TMP/c1.out" 2>&1 &
+attach 30 --clients 2 --depth 4 --seconds 1 --json "$TMP/c1.jsonl" >"$TMP/c1.out" 2>&1 &
 first=$!
 attach 30 --clients 1 --seconds 1 --delete-ratio 0.1 --json "$TMP/c2.jsonl" >"$TMP/c2.out" 2>&1 &
 second=$!
 wait $first || fail "the first client process ended with $?"
 wait $second || fail "the second client process ended with $?"
 for c in c1 c2; do
-	check_json "$TMP/$c.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"] > 100' \
+	check_json "$TMP/$c.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"] > 10' \
 		'k[0]["failed"] == 0' 'k[0]["value_size"] == 100' 'k[0]["key_size"] == 8' 'k[0]["keys"] == 1024'
 done
 ok "two client processes at a time"
+
+timeout -k 2 30 "$BENCHKV" --attach "$SEGMENT" --clients 1 --seconds 0.5 -v >"$TMP/c4.out" 2>&1 ||
+	fail "benchkv --attach ended with $?"
+tr '\n' ' ' <"$TMP/c4.out" | grep -q 'lost_peers 0' || fail "-v does not show a figure that is 0"
+ok "benchkv --attach is a client process too, and -v shows every figure"
 
 # One dies without a word; its place is free again, so that all four are taken at once.
 attach 30 --clients 1 --seconds 20 >"$TMP/c3.out" 2>&1 &
@@ -42,14 +47,14 @@ ok "one was killed, and its place is free again"
 timeout 60 "$KV_LARGE" "$SEGMENT" writers >"$TMP/writers.out" 2>&1 || fail "writer ids ran out"
 attach 30 --clients 4 --seconds 0.5 --json "$TMP/c6.jsonl" >"$TMP/c6.out" 2>&1 ||
 	fail "clients after 65,536 others ended with $?"
-check_json "$TMP/c6.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"] > 100'
+check_json "$TMP/c6.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"] > 10'
 ok "after 65,536 clients more are served"
 
 kill -0 $daemon 2>/dev/null || fail "the daemon did not survive it"
 kill -INT "$(running ranks_pids)"
 wait $daemon || fail "the daemon ended with $?"
-served=$(grep -o '[0-9]* served by the daemons' "$TMP/serve.out" | tail -1)
-[ "${served%% *}" -gt 1000 ] || fail "the report does not count what was served: '$served'"
+served=$(grep -o 'served [0-9]*' "$TMP/serve.out" | tail -1)
+[ "${served##* }" -gt 1000 ] || fail "the report does not count what was served: '$served'"
 nothing_left "the daemon"
 ok "the daemon ended cleanly, with $served"
 

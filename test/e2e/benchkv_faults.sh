@@ -49,7 +49,7 @@ faults_pick() { # MOST KIND...
 }
 
 args_pick() {
-	ARGS=(--warmup 0.1 --qd 1 --seconds "$SECONDS_EACH" --seed "$seed" --verify --cas --quiet)
+	ARGS=(--warmup 0.1 --depth 1 --seconds "$SECONDS_EACH" --seed "$seed" --verify --cas --quiet)
 	# What is asked of one key at the same time is what its proof takes long for.
 	pick --clients 2 4 8
 	pick --keys 5 10 40
@@ -112,11 +112,10 @@ for seed in $(seq "$FROM" $((FROM + SEEDS - 1))); do
 	if [ "$kind" != cards ] && ! lost_by_load; then
 		[ "$RC $(rank_rc 0) $(rank_rc 1)" = "0 0 0" ] ||
 			fail "mpirun ended with $RC, ranks with $(rank_rc 0) $(rank_rc 1)"
-		check_json "$TMP/run.jsonl" 'len(k) == 2' 't["sent"] == t["answered"] > 100' \
+		check_json "$TMP/run.jsonl" 'len(k) == 2' 't["sent"] == t["answered"] > 10' \
 			't["failed"] == 0' 't["lost_peers"] == 0'
 	fi
-	grep -q 'verification error' "$TMP/run.out" && ! grep -q ' 0 verification errors' "$TMP/run.out" &&
-		fail "answers were wrong"
+	grep -q 'verify_errors [1-9]' "$TMP/run.out" && fail "answers were wrong"
 	[ "$(ls "$TMP"/h.* | wc -l)" = 2 ] || fail "a history is missing"
 	"$LINCHECK" "$TMP"/h.* >"$TMP/lincheck.out" 2>"$TMP/lincheck.err" ||
 		fail "not linearizable: $(cat "$TMP/lincheck.out" "$TMP/lincheck.err")"

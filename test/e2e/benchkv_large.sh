@@ -32,27 +32,27 @@ pair() { # NAME ARG...
 	ok "$name"
 }
 
-alone one --clients 2 --qd 2 --keys 32 --value-size $MIB --seconds 1
-alone edge --clients 2 --qd 4 --keys 100 --value-size 4097 --key-size 13 --seconds 0.5
-alone mixed --clients 4 --qd 4 --keys 64 --value-sizes 64-$MIB --delete-ratio 0.1 --seconds 1
-alone cas --clients 4 --qd 2 --keys 16 --value-sizes 64-100000 --cas --ttl-ms 50 --seconds 1
-alone mates --daemons 2 --clients 4 --qd 2 --keys 32 --value-sizes 64-$MIB --seconds 1
-alone route --daemons 2 --clients 4 --qd 2 --keys 32 --value-size $MIB --route client --seconds 1
-pair two --clients 2 --qd 2 --keys 32 --value-size $MIB --seconds 1
-pair two_mixed --clients 4 --qd 4 --keys 64 --value-sizes 64-$MIB --seconds 1
-pair two_daemons --daemons 2 --clients 4 --qd 2 --keys 16 --value-sizes 64-$MIB --seconds 1
-pair relayed --daemons 2 --clients 4 --qd 2 --keys 16 --value-sizes 64-$MIB --delegate flux --seconds 1
+alone one --clients 2 --depth 2 --keys 32 --value-size $MIB --seconds 1
+alone edge --clients 2 --depth 4 --keys 100 --value-size 4097 --key-size 13 --seconds 0.5
+alone mixed --clients 4 --depth 4 --keys 64 --value-size 64-$MIB --delete-ratio 0.1 --seconds 1
+alone cas --clients 4 --depth 2 --keys 16 --value-size 64-100000 --cas --ttl-ms 50 --seconds 1
+alone mates --daemons 2 --clients 4 --depth 2 --keys 32 --value-size 64-$MIB --seconds 1
+alone route --daemons 2 --clients 4 --depth 2 --keys 32 --value-size $MIB --route client --seconds 1
+pair two --clients 2 --depth 2 --keys 32 --value-size $MIB --seconds 1
+pair two_mixed --clients 4 --depth 4 --keys 64 --value-size 64-$MIB --seconds 1
+pair two_daemons --daemons 2 --clients 4 --depth 2 --keys 16 --value-size 64-$MIB --seconds 1
+pair relayed --daemons 2 --clients 4 --depth 2 --keys 16 --value-size 64-$MIB --delegate flux --seconds 1
 
 # Two ranks and a record of every operation: a single copy of each key explains all answers.
-two 90 --quiet --warmup 0 --cooldown 0 --clients 4 --qd 2 --keys 5 --value-sizes 64-$MIB --cas --delete-ratio 0.1 \
+two 90 --quiet --warmup 0 --cooldown 0 --clients 4 --depth 2 --keys 5 --value-size 64-$MIB --cas --delete-ratio 0.1 \
 	--rate 500 --seconds 1 --history "$TMP/run" >"$TMP/history.out" 2>"$TMP/history.err" ||
 	fail "history: mpirun ended with $?"
 "$LINCHECK" "$TMP"/run.* >"$TMP/lincheck.out" 2>"$TMP/lincheck.err" || fail "history: lincheck ended with $?"
 nothing_left "history"
 ok "history"
 
-alone save --clients 2 --qd 2 --keys 16 --value-sizes 64-$MIB --seconds 0.5 --snapshot "$TMP/snap"
-alone load --clients 2 --qd 2 --keys 16 --value-sizes 64-$MIB --seconds 0.5 --restore "$TMP/snap"
+alone save --clients 2 --depth 2 --keys 16 --value-size 64-$MIB --seconds 0.5 --snapshot "$TMP/snap"
+alone load --clients 2 --depth 2 --keys 16 --value-size 64-$MIB --seconds 0.5 --restore "$TMP/snap"
 
 one 30 --backend direct --value-size $MIB --keys 16 --seconds 1 >"$TMP/direct.out" 2>"$TMP/direct.err" &&
 	fail "direct: took large values"
@@ -60,9 +60,9 @@ grep -q -- "--backend copyrpc" "$TMP/direct.err" || fail "direct: does not say w
 ok "a backend without ipc refuses them"
 
 # 32 keys of 1 MiB do not fit: puts of new keys are refused at some point, those that are there go on.
-one 60 --quiet --warmup 0 --cooldown 0 --clients 2 --qd 2 --keys 32 --value-size $MIB --memory-limit 16 \
+one 60 --quiet --warmup 0 --cooldown 0 --clients 2 --depth 2 --keys 32 --value-size $MIB --memory-limit 16M \
 	>"$TMP/limit.out" 2>"$TMP/limit.err" && fail "limit: 32 MiB went into 16"
-grep -q -- "--memory-limit 16" "$TMP/limit.err" || fail "limit: does not name the option"
+grep -q -- "--memory-limit 16M" "$TMP/limit.err" || fail "limit: does not name the option"
 ok "a store that cannot begin within --memory-limit is refused"
 
 # Clients of other processes; one is killed at random with blocks in its hands, again and again.
@@ -77,7 +77,7 @@ for check in sizes hostile; do
 	ok "lib/kv: $check"
 done
 for round in 1 2 3 4 5 6 7 8; do
-	"$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 2 --qd 8 --quiet --seconds 60 >"$TMP/victim.out" \
+	"$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 2 --depth 8 --quiet --seconds 60 >"$TMP/victim.out" \
 		2>"$TMP/victim.err" &
 	VICTIM=$!
 	BACKGROUND+=" $VICTIM"
@@ -85,7 +85,7 @@ for round in 1 2 3 4 5 6 7 8; do
 	kill -9 $VICTIM || fail "round $round: the client ended by itself"
 	wait $VICTIM 2>/dev/null
 done
-"$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 2 --qd 8 --quiet --verify --warmup 0 --cooldown 0 \
+"$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 2 --depth 8 --quiet --verify --warmup 0 --cooldown 0 \
 	--seconds 1 --json "$TMP/after.jsonl" >"$TMP/after.out" 2>"$TMP/after.err" ||
 	fail "after the kills: benchkv-client ended with $?"
 check_json "$TMP/after.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] == 0' \
@@ -101,7 +101,7 @@ one 120 --clients 0 --serve 16 --keys 64 --value-size 100000 --seconds 100 --qui
 BACKGROUND+=" $!"
 SERVER=$!
 wait_for 20 "$TMP/deep_serve.out" "benchkv-client --attach"
-"$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 16 --qd 64 --quiet --verify --warmup 0 --cooldown 0 --cas \
+"$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 16 --depth 64 --quiet --verify --warmup 0 --cooldown 0 --cas \
 	--seconds 2 --json "$TMP/deep.jsonl" >"$TMP/deep.out" 2>"$TMP/deep.err" ||
 	fail "deep: benchkv-client ended with $?"
 check_json "$TMP/deep.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] == 0' \
@@ -126,7 +126,7 @@ wait $SERVER
 nothing_left "beyond"
 ok "a value that is too large, behind a backlog"
 
-one 120 --clients 0 --serve 1 --empty --capacity 100 --memory-limit 16 --value-size $MIB --seconds 100 \
+one 120 --clients 0 --serve 1 --empty --capacity 100 --memory-limit 16M --value-size $MIB --seconds 100 \
 	--quiet >"$TMP/full_serve.out" 2>"$TMP/full_serve.err" &
 BACKGROUND+=" $!"
 SERVER=$!

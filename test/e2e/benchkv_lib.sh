@@ -145,9 +145,9 @@ check_json() {
 	python3 - "$file" "$@" <<'EOF' || fail "results in $file: $*"
 import json, sys
 r = [json.loads(line) for line in open(sys.argv[1])]
-t = [x for x in r if x["scope"] == "total"][-1] if any(x["scope"] == "total" for x in r) else None
-k = [x for x in r if x["scope"] == "rank"]
-d = [x for x in r if x["scope"] == "daemon"]
+t = [x for x in r if x["record"] == "total"][-1] if any(x["record"] == "total" for x in r) else None
+k = [x for x in r if x["record"] == "rank"]
+d = [x for x in r if x["record"] == "daemon"]
 for e in sys.argv[2:]:
     if not eval(e):
         print("not true:", e)

@@ -20,7 +20,7 @@ lost() { # VICTIM BACKEND[:TLS]
 	local victim=$1 survivor=$((1 - $1)) mpi t0 took name=${2/:/.} args=(--backend "${2%%:*}")
 	[ "${2#*:}" = "$2" ] || args+=(--ucx-tls "${2#*:}")
 	MPIRUN_ARGS=--enable-recovery
-	two 60 "${args[@]}" --clients 8 --qd 4 --verify --seconds 2 --warmup 0.1 --quiet --json "$TMP/$name.jsonl" \
+	two 60 "${args[@]}" --clients 8 --depth 4 --verify --seconds 2 --warmup 0.1 --quiet --json "$TMP/$name.jsonl" \
 		>"$TMP/$name.out" 2>"$TMP/$name.err" &
 	mpi=$!
 	MPIRUN_ARGS=

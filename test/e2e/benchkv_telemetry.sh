@@ -51,7 +51,7 @@ WORDS='["ops", "local", "forwarded", "remote", "of_daemons", "of_ranks", "failed
 	"net_batches", "net_again_window", "net_again_large", "net_resets", "net_round_trips", "net_queue_ns",
 	"net_wire_ns", "net_peer_ns"]'
 
-one 60 --daemons 2 --clients 6 --qd 2 --verify --seconds 50 --warmup 0.1 --json "$TMP/one.jsonl" \
+one 60 --daemons 2 --clients 6 --depth 2 --verify --seconds 50 --warmup 0.1 --json "$TMP/one.jsonl" \
 	>"$TMP/one.out" 2>"$TMP/one.err" &
 run=$!
 BACKGROUND="$BACKGROUND $run"
@@ -82,7 +82,7 @@ ok "one rank of two daemons: counters grow and add up, bad parameters are refuse
 OPS=$(python3 -c 'import json, sys
 print(json.loads(open(sys.argv[1]).readlines()[3])["ops"])' "$TMP/answers.jsonl")
 TOP=$(dirname "$SOFT_MLX5")/benchkv-top
-"$TOP" --once --json --daemons --interval 0.5 >"$TMP/answers.jsonl" 2>"$TMP/top.err" ||
+"$TOP" --once --json --by-daemon --interval 0.5 >"$TMP/answers.jsonl" 2>"$TMP/top.err" ||
 	fail "benchkv-top ended with $?"
 holds '[(x["rank"], x["daemon"]) for x in a] == [(0, 0), (0, 1)]' 'sum(x["ops"] for x in a) > 100' \
 	'all(x["clients"] == 3 and x["clients_ns"] > 0 and 0 <= x["empty_pct"] <= 100 for x in a)' \
@@ -109,7 +109,7 @@ except OSError:
 sys.exit(os.waitpid(pid, 0)[1] != 0)
 EOF
 "$TOP" --once --dir "$TMP" >"$TMP/top.out" 2>"$TMP/top.err" && fail "benchkv-top found ranks where none are"
-grep -q 'no benchkv runs here' "$TMP/top.err" || fail "benchkv-top did not say so"
+grep -q 'no kvd or benchkv runs here' "$TMP/top.err" || fail "benchkv-top did not say so"
 ok "benchkv-top"
 # No more than the clients sent: these are requests, not polls.
 kill -INT "$pid"

@@ -24,7 +24,7 @@ run() { # NAME ARG...
 COUNTS='all(abs(x["net"]["wqes"] - x["net"]["batches"] - x["net"]["window_updates"]) <= 4 for x in k)'
 
 run seed001 --preset seed001 --seconds 4 --warmup 0.5 --hgrm "$TMP/x.hgrm"
-check_json "$TMP/seed001.jsonl" 'all(x["clients"] == 16 and x["qd"] == 1 for x in k)' "$COUNTS" \
+check_json "$TMP/seed001.jsonl" 'all(x["clients"] == 16 and x["depth"] == 1 for x in k)' "$COUNTS" \
 	'all(x["net"]["doorbells"] <= x["net"]["batches"] + x["net"]["window_updates"] + 4 for x in k)' \
 	'1 <= t["batch_mean"] <= 32' \
 	'0.45 < t["remote_ops_per_s"] / t["ops_per_s"] < 0.55' \
@@ -44,10 +44,24 @@ for policy in immediate deferred; do
 done
 check_json "$TMP/immediate.jsonl" '0.99 <= t["batch_mean"] <= 1.01'
 
-run deep --clients 8 --qd 32 --seconds 1 --warmup 0.2 --dist zipf
+run dc --preset seed001 --seconds 1 --warmup 0.2 --transport dc
+check_json "$TMP/dc.jsonl" 't["transport"] == "dc"' "$COUNTS"
+ok "DC"
+for flow in read notify; do
+	run $flow --preset seed001 --seconds 1 --warmup 0.2 --flow $flow
+	check_json "$TMP/$flow.jsonl" 't["flow"] == "'$flow'"'
+	ok "flow $flow"
+done
+
+run verbs --preset seed001 --seconds 1 --warmup 0.2 --driver verbs
+check_json "$TMP/verbs.jsonl" 't["driver"] == "verbs_copyrpc"' "$COUNTS"
+check_json "$TMP/dc.jsonl" 't["driver"] == "mlx5_copyrpc"'
+ok "plain verbs"
+
+run deep --clients 8 --depth 32 --seconds 1 --warmup 0.2 --dist zipf
 ok "QD 32, zipf"
-run large --clients 4 --qd 8 --value-size 4096 --key-size 64 --seconds 1 --warmup 0.2
+run large --clients 4 --depth 8 --value-size 4096 --key-size 64 --seconds 1 --warmup 0.2
 ok "4 KiB values"
-run deletes --clients 8 --qd 4 --delete-ratio 0.3 --value-size 100 --seconds 1 --warmup 0.2
+run deletes --clients 8 --depth 4 --delete-ratio 0.3 --value-size 100 --seconds 1 --warmup 0.2
 ok "deletes"
 finish

@@ -19,12 +19,11 @@ xfer() { # NAME SECONDS ARG...
 		2>"$TMP/$name.err"
 }
 
-# Each expression must be true of the lines; t are those of totals.
+# Each expression must be true of the results r.
 check_rows() { # NAME EXPRESSION...
 	python3 - "$TMP/$1.jsonl" "${@:2}" <<'EOT' || fail "$1: results: ${*:2}"
 import json, sys
 r = [json.loads(line) for line in open(sys.argv[1])]
-t = [x for x in r if x.get('stage') == 'total']
 for e in sys.argv[2:]:
     if not eval(e):
         print('not true:', e)
@@ -39,11 +38,10 @@ xfer all 120 $SHORT --size 64Ki,1Mi --transport bulk,memcpy,zmq_tcp,tensor_net,t
 	--path eager,rendezvous,rendezvous_read || fail "two hosts: mpirun ended with $?"
 [ "$(cat "$TMP"/host.* | sort -u | wc -l)" = 2 ] || fail "hosts: $(cat "$TMP"/host.*)"
 check_rows all 'all(x["ranks"] == 2 and x["hosts"] == 2 for x in r)' 'len({x["lcores"] for x in r}) == 1' \
-	'len([x for x in t if x["transport"] == "bulk"]) == 6' \
-	'len([x for x in t if x["transport"] == "zmq_tcp"]) == 2' \
-	'len([x for x in t if x["transport"] == "tensor_net_bf16"]) == 2' \
-	'{x["stage"] for x in r if x["path"] == "eager"} >= {"post", "wire", "unpack", "consume"}' \
-	'all(0 < x["rate"]["min"] <= x["rate"]["median"] for x in t)'
+	'len([x for x in r if x["transport"] == "bulk"]) == 6' \
+	'len([x for x in r if x["transport"] == "zmq_tcp"]) == 2' \
+	'len([x for x in r if x["transport"] == "tensor_net_bf16"]) == 2' \
+	'any({"time_post", "time_wire", "time_unpack", "time_consume"} <= set(x) for x in r)'
 [ "$(grep -c 'of two ranks on two hosts' "$TMP/all.out")" = 1 ] || fail "results were printed by both ranks"
 hosts_clean "all"
 ok "every transport between two hosts"
@@ -52,7 +50,7 @@ export SOFT_MLX5_FAULTS=seed=5,drop=0.005,corrupt=0.001,dup=0.005,reorder=0.005
 # shellcheck disable=SC2086 # lists
 xfer bad 120 $SHORT --size 256Ki --direction both --transport bulk,tensor_net ||
 	fail "bad network: mpirun ended with $?"
-check_rows bad 'len(t) == 4'
+check_rows bad 'len(r) == 4'
 unset SOFT_MLX5_FAULTS
 ok "a bad network"
 

@@ -2,57 +2,39 @@
 #ifndef FLUX_RIG_H
 #define FLUX_RIG_H
 
-/* Nodes over every transport of a mesh: flux with each ring, and each kind of rte_ring. */
+/* Nodes over every ring of flux. */
 
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
-#include "mesh_priv.h"
+#include "test.h"
+#include "crpc_atomic.h"
+#include "crpc_flux.h"
 #include "rnd.h"
 
 #define NODES_MAX 6u
 
 struct transport {
 	const char *name;
-	enum crpc_mesh_backend backend;
 	enum crpc_flux_variant variant;
 };
 
 static const struct transport transports[] = {
-	{"duplex", CRPC_MESH_FLUX, CRPC_FLUX_DUPLEX},
-	{"lamport", CRPC_MESH_FLUX, CRPC_FLUX_LAMPORT},
-	{"fastforward", CRPC_MESH_FLUX, CRPC_FLUX_FASTFORWARD},
-	{"fastforward aligned", CRPC_MESH_FLUX, CRPC_FLUX_FASTFORWARD_ALIGNED},
-	{"onesided", CRPC_MESH_FLUX, CRPC_FLUX_ONESIDED},
-	{"onesided aligned", CRPC_MESH_FLUX, CRPC_FLUX_ONESIDED_ALIGNED},
-	{"rte_ring", CRPC_MESH_RTE_RING, 0},
-	{"rte_ring RTS", CRPC_MESH_RTE_RING_RTS, 0},
-	{"rte_ring HTS", CRPC_MESH_RTE_RING_HTS, 0},
+	{"duplex", CRPC_FLUX_DUPLEX},
+	{"lamport", CRPC_FLUX_LAMPORT},
+	{"fastforward", CRPC_FLUX_FASTFORWARD},
+	{"fastforward aligned", CRPC_FLUX_FASTFORWARD_ALIGNED},
+	{"onesided", CRPC_FLUX_ONESIDED},
+	{"onesided aligned", CRPC_FLUX_ONESIDED_ALIGNED},
+	{"rte_ring", CRPC_FLUX_RTE_RING},
+	{"rte_ring RTS", CRPC_FLUX_RTE_RING_RTS},
+	{"rte_ring HTS", CRPC_FLUX_RTE_RING_HTS},
 };
-
-/* Which transports a test runs over: of each it is given one as its state. */
-enum scope { ALL, FLUX, RTE };
-
-struct rig_test {
-	const char *name;
-	CMUnitTestFunction run;
-	enum scope scope;
-};
-
-#define RIG_TEST(f, scope)                                                                         \
-	{                                                                                          \
-#f, f, scope                                                                       \
-	}
 
 /* What a message carries. */
 struct payload {
@@ -82,31 +64,30 @@ payload_of(const void *data)
 
 /* A node, with its endpoints and the time of its last poll, at which its calls are made. */
 struct member {
-	struct crpc_mesh_node *node;
-	struct crpc_mesh_ep *ep[NODES_MAX];
+	struct crpc_flux_node *node;
+	struct crpc_flux_ep *ep[NODES_MAX];
 	uint64_t now;
 };
 
-static inline struct crpc_mesh *
-mesh_of(const struct transport *t, uint32_t nodes, uint32_t window, uint64_t deadline_ns)
+static inline struct crpc_flux *
+flux_of(const struct transport *t, uint32_t nodes, uint32_t window, uint64_t deadline_ns)
 {
-	const struct crpc_mesh_attr a = {.backend = t->backend,
-		.flux = {.nodes = nodes,
-			.variant = t->variant,
-			.window = window,
-			.msg_size = sizeof(struct payload),
-			.deadline_ns = deadline_ns,
-			.start = 0u - 40}};
-	struct crpc_mesh *mesh = crpc_mesh_create(&a);
+	const struct crpc_flux_attr a = {.nodes = nodes,
+		.variant = t->variant,
+		.window = window,
+		.msg_size = sizeof(struct payload),
+		.deadline_ns = deadline_ns,
+		.start = 0u - 40};
+	struct crpc_flux *flux = crpc_flux_create(&a);
 
-	assert_non_null(mesh);
-	return mesh;
+	assert_non_null(flux);
+	return flux;
 }
 
 static inline struct member *
-join(struct crpc_mesh *mesh, uint32_t id)
+join(struct crpc_flux *flux, uint32_t id)
 {
-	struct crpc_mesh_node *node = crpc_mesh_join(mesh, id);
+	struct crpc_flux_node *node = crpc_flux_join(flux, id);
 	struct member *m;
 
 	if (node == NULL)
@@ -120,12 +101,10 @@ join(struct crpc_mesh *mesh, uint32_t id)
 static inline void
 leave(struct member **m, uint32_t n)
 {
-	uint32_t i;
-
-	for (i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++) {
 		if (m[i] == NULL)
 			continue;
-		crpc_mesh_leave(m[i]->node);
+		crpc_flux_leave(m[i]->node);
 		free(m[i]);
 		m[i] = NULL;
 	}
@@ -134,8 +113,8 @@ leave(struct member **m, uint32_t n)
 static inline int
 connect_to(struct member *m, uint32_t peer)
 {
-	struct crpc_mesh_ep *ep = NULL;
-	int rc = crpc_mesh_connect(m->node, peer, &ep);
+	struct crpc_flux_ep *ep = NULL;
+	int rc = crpc_flux_connect(m->node, peer, &ep);
 
 	assert_int_equal(ep != NULL, rc == 0);
 	if (rc == 0 && peer < NODES_MAX)
@@ -144,26 +123,24 @@ connect_to(struct member *m, uint32_t peer)
 }
 
 static inline void
-join_all(struct crpc_mesh *mesh, struct member **node, uint32_t n)
+join_all(struct crpc_flux *flux, struct member **node, uint32_t n)
 {
-	uint32_t i, k;
-
-	for (i = 0; i < n; i++) {
-		node[i] = join(mesh, i);
+	for (uint32_t i = 0; i < n; i++) {
+		node[i] = join(flux, i);
 		assert_non_null(node[i]);
 	}
-	for (i = 0; i < n; i++)
-		for (k = 0; k < n; k++)
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < n; k++)
 			if (i != k)
 				assert_int_equal(connect_to(node[i], k), 0);
 }
 
 /* A node again, after it left. */
 static inline void
-rejoin(struct crpc_mesh *mesh, struct member **m, uint32_t id, uint32_t peer)
+rejoin(struct crpc_flux *flux, struct member **m, uint32_t id, uint32_t peer)
 {
 	leave(m, 1);
-	*m = join(mesh, id);
+	*m = join(flux, id);
 	assert_non_null(*m);
 	assert_int_equal(connect_to(*m, peer), 0);
 }
@@ -173,7 +150,7 @@ call(struct member *m, uint32_t to, uint32_t from, uint64_t seq)
 {
 	struct payload p = payload_make(from, seq);
 
-	return crpc_mesh_call(m->ep[to], m->now, &p, sizeof(p), sizeof(p), seq);
+	return crpc_flux_call(m->ep[to], m->now, &p, sizeof(p), sizeof(p), seq);
 }
 
 static inline int
@@ -182,14 +159,14 @@ notify(struct member *m, uint32_t to, uint32_t from, uint64_t seq)
 	struct payload p = payload_make(from, seq);
 
 	p.one_way = 1;
-	return crpc_mesh_notify(m->ep[to], m->now, &p, sizeof(p));
+	return crpc_flux_notify(m->ep[to], m->now, &p, sizeof(p));
 }
 
 static inline uint16_t
 poll(struct member *m, uint64_t now, struct crpc_done *done, uint16_t n)
 {
 	m->now = now;
-	return crpc_mesh_poll(m->node, now, done, n);
+	return crpc_flux_poll(m->node, now, done, n);
 }
 
 /* Receive, which begins with what the peers have sent. */
@@ -197,24 +174,24 @@ static inline uint16_t
 recv_from(struct member *m, struct member *peer, struct crpc_req *req, uint16_t n)
 {
 	if (peer != NULL)
-		crpc_mesh_flush(peer->node, peer->now);
-	return crpc_mesh_recv(m->node, m->now, req, n);
+		crpc_flux_flush(peer->node, peer->now);
+	return crpc_flux_recv(m->node, m->now, req, n);
 }
 
 /* Answer with the request's bytes. */
 static inline int
 echo(struct member *m, const struct crpc_req *req)
 {
-	int rc = crpc_mesh_reply(m->node, m->now, req->token, req->data, req->len);
+	int rc = crpc_flux_reply(m->node, m->now, req->token, req->data, req->len);
 
-	crpc_mesh_flush(m->node, m->now);
+	crpc_flux_flush(m->node, m->now);
 	return rc;
 }
 
 static inline int
 release(struct member *m, const struct crpc_req *req)
 {
-	return crpc_mesh_release(m->node, m->now, req->token);
+	return crpc_flux_release(m->node, m->now, req->token);
 }
 
 /* End all requests that wait; all are answered but notifications. Returns their number. */
@@ -232,52 +209,27 @@ serve(struct member *m, struct member *peer)
 	return all;
 }
 
-static inline bool
-is_flux(const struct transport *t)
-{
-	return t->backend == CRPC_MESH_FLUX;
-}
-
-/* The node below a member of a mesh over flux. */
-static inline struct crpc_flux_node *
-flux_node(const struct member *m)
-{
-	return m->node->node;
-}
-
 /* At rest: the tables are whole, and nothing remains of a channel once all have left. */
 static inline void
-rig_end(const struct transport *t, struct crpc_mesh *mesh, struct member **m, uint32_t n)
+rig_end(const struct transport *t, struct crpc_flux *flux, struct member **m, uint32_t n)
 {
-	uint32_t i;
-
-	for (i = 0; i < n; i++)
-		if (m[i] != NULL && is_flux(t))
-			assert_int_equal(crpc_flux_check(flux_node(m[i]), stderr), 0);
+	for (uint32_t i = 0; i < n; i++)
+		if (m[i] != NULL)
+			assert_int_equal(crpc_flux_check(m[i]->node), 0);
 	leave(m, n);
-	assert_int_equal(crpc_flux_memory(mesh->flux), 0);
-	crpc_mesh_free(mesh);
+	assert_int_equal(crpc_flux_memory(flux), 0);
+	crpc_flux_free(flux);
 }
 
-static inline int
-rig_run(const char *group, const struct rig_test *test, size_t ntests)
-{
-	static struct CMUnitTest tests[64 * CRPC_DIM(transports)];
-	static char name[64 * CRPC_DIM(transports)][100];
-	size_t i, k, n = 0;
-
-	for (i = 0; i < ntests; i++)
-		for (k = 0; k < CRPC_DIM(transports); k++) {
-			if (test[i].scope != ALL &&
-				is_flux(&transports[k]) != (test[i].scope == FLUX))
-				continue;
-			snprintf(name[n], sizeof(name[n]), "%s over %s", test[i].name,
-				transports[k].name);
-			tests[n].name = name[n];
-			tests[n].test_func = test[i].run;
-			tests[n++].initial_state = (void *)(uintptr_t)&transports[k];
-		}
-	return _cmocka_run_group_tests(group, tests, n, NULL, NULL);
-}
+/* All tests of the program over every transport, which is the state of each. */
+#define RIG_MAIN                                                                                   \
+	int main(void)                                                                             \
+	{                                                                                          \
+		int failed = 0;                                                                    \
+                                                                                                   \
+		for (size_t i = 0; i < CRPC_DIM(transports); i++)                                  \
+			failed += test_run_with(transports[i].name, &transports[i]);               \
+		return failed;                                                                     \
+	}
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* flux and mesh between threads, over every transport: full windows, nodes that come and go. */
+/* flux between threads, over every transport: full windows, nodes that come and go. */
 #include "flux_rig.h"
 
 /*
@@ -24,7 +24,7 @@ __tsan_default_suppressions(void)
 #define NODES      (PER_THREAD * THREADS)
 
 struct worker {
-	struct crpc_mesh *mesh;
+	struct crpc_flux *flux;
 	uint32_t first;
 	uint32_t bad;
 	_Atomic uint32_t *joined;
@@ -83,7 +83,7 @@ worker_run(void *arg)
 
 	for (k = work; k < work + PER_THREAD; k++) {
 		k->id = w->first + (uint32_t)(k - work);
-		k->m = join(w->mesh, k->id);
+		k->m = join(w->flux, k->id);
 	}
 	crpc_fetch_add_relaxed(w->joined, PER_THREAD);
 	while (crpc_load_acquire(w->joined) < NODES)
@@ -109,27 +109,25 @@ worker_run(void *arg)
 }
 
 /* No deadlock and no loss, two nodes per thread. */
-static void
-all_to_all_at_full_window(void **state)
+TEST(all_to_all_at_full_window)
 {
-	struct crpc_mesh *mesh = mesh_of(*state, NODES, 16, 0);
+	struct crpc_flux *flux = flux_of(*state, NODES, 16, 0);
 	_Atomic uint32_t joined = 0, finished = 0;
 	struct worker w[THREADS];
 	pthread_t th[THREADS];
-	uint32_t i;
 
-	for (i = 0; i < THREADS; i++) {
-		w[i] = (struct worker){.mesh = mesh,
+	for (uint32_t i = 0; i < THREADS; i++) {
+		w[i] = (struct worker){.flux = flux,
 			.first = i * PER_THREAD,
 			.joined = &joined,
 			.finished = &finished};
 		assert_int_equal(pthread_create(&th[i], NULL, worker_run, &w[i]), 0);
 	}
-	for (i = 0; i < THREADS; i++) {
+	for (uint32_t i = 0; i < THREADS; i++) {
 		pthread_join(th[i], NULL);
 		assert_int_equal(w[i].bad, 0);
 	}
-	rig_end(*state, mesh, NULL, 0);
+	rig_end(*state, flux, NULL, 0);
 }
 
 /* ---- nodes that come and go ---- */
@@ -137,7 +135,7 @@ all_to_all_at_full_window(void **state)
 #define POLLS 10000u
 
 struct churner {
-	struct crpc_mesh *mesh;
+	struct crpc_flux *flux;
 	uint32_t id;
 	_Atomic uint32_t stop;
 	uint32_t bad;
@@ -150,14 +148,14 @@ answer_and_leave(void *arg)
 {
 	struct churner *c = arg;
 	struct crpc_req req[8];
-	uint32_t round, n, i, k;
-	struct member *m;
 
-	for (round = 0; crpc_load_acquire(&c->stop) == 0; round++) {
-		m = join(c->mesh, c->id);
-		for (k = 0; k < 50 + round % 50; k++) {
-			n = recv_from(m, NULL, req, 8);
-			for (i = 0; i < n; i++)
+	for (uint32_t round = 0; crpc_load_acquire(&c->stop) == 0; round++) {
+		struct member *m = join(c->flux, c->id);
+
+		for (uint32_t k = 0; k < 50 + round % 50; k++) {
+			uint32_t n = recv_from(m, NULL, req, 8);
+
+			for (uint32_t i = 0; i < n; i++)
 				c->count += echo(m, &req[i]) == 0;
 			if (n == 0)
 				sched_yield();
@@ -171,20 +169,19 @@ answer_and_leave(void *arg)
  * Every accepted call completes exactly once though both servers keep leaving and joining, and with
  * its reply if there was one.
  */
-static void
-churn_loses_no_call_and_no_reply(void **state)
+TEST(churn_loses_no_call_and_no_reply)
 {
-	struct crpc_mesh *mesh = mesh_of(*state, 3, 16, 0);
-	struct churner c[2] = {{.mesh = mesh, .id = 1}, {.mesh = mesh, .id = 2}};
+	struct crpc_flux *flux = flux_of(*state, 3, 16, 0);
+	struct churner c[2] = {{.flux = flux, .id = 1}, {.flux = flux, .id = 2}};
 	uint64_t called = 0, ok = 0, reset = 0, now;
-	struct member *m = join(mesh, 0);
+	struct member *m = join(flux, 0);
 	struct crpc_done done[16];
 	uint32_t n, i;
 	pthread_t th[2];
 
 	for (i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&th[i], NULL, answer_and_leave, &c[i]), 0);
-	for (now = 0; now <= POLLS || crpc_mesh_pending(m->node) != 0; now++) {
+	for (now = 0; now <= POLLS || crpc_flux_pending(m->node, UINT32_MAX) != 0; now++) {
 		for (i = 1; i < 3 && now < POLLS; i++)
 			if (connect_to(m, i) == 0 || m->ep[i] != NULL)
 				called += call(m, i, 0, called) == 0;
@@ -203,7 +200,7 @@ churn_loses_no_call_and_no_reply(void **state)
 	assert_int_equal(ok + reset, called);
 	assert_int_equal(ok, c[0].count + c[1].count);
 	assert_true(ok > 0);
-	rig_end(*state, mesh, &m, 1);
+	rig_end(*state, flux, &m, 1);
 }
 
 /* Joins, sends a few messages and leaves, again and again. */
@@ -212,13 +209,12 @@ send_and_leave(void *arg)
 {
 	struct churner *c = arg;
 	struct crpc_done done[4];
-	struct member *m;
-	uint32_t round, i;
 
-	for (round = 0; round < 500; round++) {
-		m = join(c->mesh, c->id);
+	for (uint32_t round = 0; round < 500; round++) {
+		struct member *m = join(c->flux, c->id);
+
 		c->bad += connect_to(m, 1) != 0;
-		for (i = 0; i < round % 7; i++, c->count++)
+		for (uint32_t i = 0; i < round % 7; i++, c->count++)
 			while (notify(m, 1, 0, c->count) != 0) {
 				poll(m, 0, done, 4);
 				sched_yield();
@@ -230,16 +226,14 @@ send_and_leave(void *arg)
 }
 
 /* Nothing is lost, repeated or out of order of what a node sends that keeps leaving and joining. */
-static void
-churn_loses_no_message(void **state)
+TEST(churn_loses_no_message)
 {
-	struct crpc_mesh *mesh = mesh_of(*state, 2, 4, 0);
-	struct churner c = {.mesh = mesh, .id = 0};
+	struct crpc_flux *flux = flux_of(*state, 2, 4, 0);
+	struct churner c = {.flux = flux, .id = 0};
 	struct crpc_req req[3], held = {0};
-	struct member *m = join(mesh, 1);
+	struct member *m = join(flux, 1);
 	uint64_t heard = 0, held_seq = 0;
 	uint32_t n, i, idle = 0;
-	struct payload p;
 	pthread_t th;
 
 	assert_int_equal(pthread_create(&th, NULL, send_and_leave, &c), 0);
@@ -247,7 +241,8 @@ churn_loses_no_message(void **state)
 		idle = crpc_load_acquire(&c.stop) != 0 ? idle + 1 : 0;
 		n = recv_from(m, NULL, req, 3);
 		for (i = 0; i < n; i++) {
-			p = payload_of(req[i].data);
+			struct payload p = payload_of(req[i].data);
+
 			assert_int_equal(p.from, 0);
 			assert_int_equal(p.seq, heard++);
 			if (heard % 16 != 1) {
@@ -271,18 +266,8 @@ churn_loses_no_message(void **state)
 	assert_int_equal(heard, c.count);
 	assert_int_equal(c.bad, 0);
 	release(m, &held);
-	assert_int_equal(crpc_flux_memory(mesh->flux), 0);
-	rig_end(*state, mesh, &m, 1);
+	assert_int_equal(crpc_flux_memory(flux), 0);
+	rig_end(*state, flux, &m, 1);
 }
 
-int
-main(void)
-{
-	static const struct rig_test tests[] = {
-		RIG_TEST(all_to_all_at_full_window, ALL),
-		RIG_TEST(churn_loses_no_call_and_no_reply, ALL),
-		RIG_TEST(churn_loses_no_message, ALL),
-	};
-
-	return rig_run("flux threads", tests, CRPC_DIM(tests));
-}
+RIG_MAIN

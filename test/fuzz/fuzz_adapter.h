@@ -48,8 +48,7 @@ adapter_qp(struct adapter *a, uint32_t type)
 static inline void
 adapter_open(struct adapter *a, uint32_t far, uint32_t addr)
 {
-	static const enum sm_qp_type types[TYPES] = {
-		SM_QPT_RC, SM_QPT_UC, SM_QPT_UD, SM_QPT_DCT, SM_QPT_DCI};
+	static const enum sm_qp_type types[TYPES] = {SM_RC, SM_UC, SM_UD, SM_DCT, SM_DCI};
 
 	for (uint32_t i = 0; i < TYPES; i++) {
 		struct rig_qp_conf conf = {

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "copyrpc_conn.h"
+#include "crpc_ib.h"
 #include "crpc_paper_nic.h"
 #include "fuzz.h"
-#include "mlx5_copyrpc.h"
 
 enum {
 	TRUE_HEAD = 1, /* Magic and version. */
@@ -69,19 +69,19 @@ turn(struct crpc_paper *w, struct crpc_copyrpc *ctx, struct crpc_copyrpc_ep *ep,
 static void
 device_address(const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
 {
-	static const uint8_t kinds[] = {CRPC_MLX5_RC, CRPC_MLX5_DC, CRPC_MLX5_UD};
+	static const uint8_t kinds[] = {CRPC_IB_RC, CRPC_IB_DC, CRPC_IB_UD};
 	uint8_t again[CRPC_RDMA_ADDR_LEN], twice[CRPC_RDMA_ADDR_LEN];
-	struct crpc_mlx5_addr a, b;
+	struct crpc_ib_addr a, b;
 	uint32_t i, taken = 0;
 
 	for (i = 0; i < CRPC_DIM(kinds); i++) {
-		if (crpc_mlx5_addr_decode(bytes, kinds[i], &a) != 0)
+		if (crpc_ib_addr_decode(bytes, kinds[i], &a) != 0)
 			continue;
 		taken++;
-		fuzz_check(a.kind == kinds[i] && a.qpn <= CRPC_MLX5_QPN_MASK && a.psn <= 0xffffff);
-		crpc_mlx5_addr_encode(&a, again);
-		fuzz_check(crpc_mlx5_addr_decode(again, kinds[i], &b) == 0);
-		crpc_mlx5_addr_encode(&b, twice);
+		fuzz_check(a.kind == kinds[i] && a.qpn <= CRPC_IB_QPN_MASK && a.psn <= 0xffffff);
+		crpc_ib_addr_encode(&a, again);
+		fuzz_check(crpc_ib_addr_decode(again, kinds[i], &b) == 0);
+		crpc_ib_addr_encode(&b, twice);
 		fuzz_check(memcmp(again, twice, sizeof(again)) == 0);
 	}
 	fuzz_check(taken <= 1);
@@ -97,13 +97,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct crpc_paper w = {.rng = 1, .now_ns = 1000000};
 	struct wire_addr addr, good;
 	struct crpc_rdma *dev[2];
-	int i;
 
 	if (size > CRPC_RDMA_ADDR_LEN && (data[0] & 128) != 0)
 		device_address(data + 1);
 	if (size < 1 + sizeof(addr) || (data[0] & 128) != 0)
 		return 0;
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		dev[i] = crpc_paper_open(&w, &(struct crpc_paper_conf){.inline_max = 60});
 		conf.dev = dev[i];
 		ctx[i] = crpc_copyrpc_create(&conf);
@@ -123,9 +122,9 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			turn(&w, ctx[1], ep[1], (uint8_t)(*data >> 2));
 		}
 	}
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		crpc_copyrpc_free(ctx[i]);
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		crpc_rdma_close(dev[i]);
 	return 0;
 }

@@ -103,11 +103,10 @@ static void
 margins_are_whole(void)
 {
 	const uint8_t *p = crpc_shm_ptr(seg, 0, crpc_shm_size(seg));
-	uint32_t i;
 
-	for (i = 0; i < MARGIN / 2; i++)
+	for (uint32_t i = 0; i < MARGIN / 2; i++)
 		fuzz_check(p[MARGIN / 2 + i] == 0x5a);
-	for (i = 0; i < MARGIN; i++)
+	for (uint32_t i = 0; i < MARGIN; i++)
 		fuzz_check(p[MARGIN + arena_len + i] == 0x5a);
 }
 
@@ -240,16 +239,15 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_input in = {data, size};
 	struct step s;
-	uint32_t i, k;
 
 	if (seg == NULL)
 		set_up();
 	lay_out();
 	join(0);
 	join(1);
-	for (i = 0; i < STEPS && fuzz_take(&in, &s, sizeof(s)); i++)
+	for (uint32_t i = 0; i < STEPS && fuzz_take(&in, &s, sizeof(s)); i++)
 		one_step(&s);
-	for (k = 0; k < 2; k++)
+	for (uint32_t k = 0; k < 2; k++)
 		crpc_arena_leave(cache[k]);
 	crpc_arena_detach(arena);
 	margins_are_whole();

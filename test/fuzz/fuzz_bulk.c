@@ -99,7 +99,6 @@ peer_address(const uint8_t *head, uint8_t addr[CRPC_BULK_ADDR_LEN])
 {
 	struct bulk_wire_addr a = {.nports = 1, .requests = REQUESTS, .chunk = CHUNK,
 		.slots = SLOTS};
-	uint32_t i;
 
 	if (head != NULL)
 		memcpy(&a, head, sizeof(a));
@@ -112,7 +111,7 @@ peer_address(const uint8_t *head, uint8_t addr[CRPC_BULK_ADDR_LEN])
 	}
 	memset(addr, 0, CRPC_BULK_ADDR_LEN);
 	memcpy(addr, &a, sizeof(a));
-	for (i = 0; i < rails; i++)
+	for (uint32_t i = 0; i < rails; i++)
 		crpc_copyrpc_ep_addr(p.ep[i], addr + sizeof(a) + i * CRPC_COPYRPC_ADDR_LEN);
 }
 
@@ -121,12 +120,11 @@ static bool
 meet(const uint8_t *head)
 {
 	uint8_t addr[CRPC_BULK_ADDR_LEN], ours[CRPC_BULK_ADDR_LEN];
-	uint32_t i;
 	int rc;
 
 	peer_address(head, addr);
 	crpc_bulk_conn_addr(conn, ours);
-	for (i = 0; i < rails; i++)
+	for (uint32_t i = 0; i < rails; i++)
 		fuzz_check(crpc_copyrpc_ep_connect(p.ep[i], ours + sizeof(struct bulk_wire_addr) +
 						   i * CRPC_COPYRPC_ADDR_LEN) == 0);
 	rc = crpc_bulk_conn_connect(conn, addr);
@@ -143,7 +141,6 @@ begin(uint8_t modes)
 		.tx_chunks = 3, .rendezvous_min = CHUNK, .timeout_ns = 2000000,
 		.confirm_ns = 1000000, .rail_retry_ns = 100000};
 	struct crpc_unpack_conf unpack = {.max_jobs = SLOTS};
-	uint32_t i;
 
 	memset(&w, 0, sizeof(w));
 	memset(&p, 0, sizeof(p));
@@ -158,7 +155,7 @@ begin(uint8_t modes)
 	p.memory = calloc(SLOTS, CHUNK);
 	fuzz_check(p.memory != NULL &&
 		crpc_rdma_mr_reg(p.dev, p.memory, SLOTS * CHUNK, &p.mr) == 0);
-	for (i = 0; i < rails; i++)
+	for (uint32_t i = 0; i < rails; i++)
 		fuzz_check((p.ep[i] = crpc_copyrpc_ep_create(p.ctx, i)) != NULL);
 	engine = NULL;
 	if (modes & (LATE_ENGINE | HOLDING_ENGINE))
@@ -176,8 +173,6 @@ begin(uint8_t modes)
 static void
 finish(void)
 {
-	uint32_t i;
-
 	crpc_bulk_free(b);
 	crpc_unpack_free(engine);
 	crpc_copyrpc_free(ctx);
@@ -186,7 +181,7 @@ finish(void)
 	crpc_rdma_close(dev);
 	crpc_rdma_close(p.dev);
 	free(p.memory);
-	for (i = 0; i < 2 * REQUESTS; i++)
+	for (uint32_t i = 0; i < 2 * REQUESTS; i++)
 		free(open_reqs[i].buf);
 }
 
@@ -373,9 +368,7 @@ rejoin(uint32_t rail)
 static struct open *
 open_find(uint64_t handle)
 {
-	uint32_t i;
-
-	for (i = 0; i < 2 * REQUESTS; i++)
+	for (uint32_t i = 0; i < 2 * REQUESTS; i++)
 		if (open_reqs[i].handle == handle)
 			return &open_reqs[i];
 	return NULL;
@@ -411,12 +404,12 @@ static void
 ends_take(void)
 {
 	struct crpc_bulk_result result[4];
-	struct open *o;
 	uint16_t n;
 
 	while ((n = crpc_bulk_test_burst(b, result, 4)) != 0) {
 		while (n-- != 0) {
-			o = open_find(result[n].req);
+			struct open *o = open_find(result[n].req);
+
 			fuzz_check(o != NULL && result[n].req != 0);
 			fuzz_check(result[n].status <= 0 && result[n].status >= -4095);
 			free(o->buf);
@@ -442,10 +435,9 @@ consume(void)
 {
 	struct crpc_bulk_chunk chunk[4];
 	uint16_t n = crpc_bulk_chunks(b, chunk, 4);
-	uint32_t i;
 
 	while (n-- != 0) {
-		for (i = 0; i < chunk[n].npieces; i++)
+		for (uint32_t i = 0; i < chunk[n].npieces; i++)
 			fuzz_check(((const uint8_t *)chunk[n].piece[i].data)
 					   [chunk[n].piece[i].len - 1] == 0);
 		crpc_bulk_consumed(b, w.now_ns, chunk[n].token);

@@ -57,11 +57,11 @@ words(const uint8_t *data, size_t size, char *out, size_t room)
 static void
 pieces_send(int fd, const char *text, size_t len)
 {
-	const char *end;
 	size_t n;
 
 	for (; len != 0; text += n, len -= n) {
-		end = memchr(text, 1, len);
+		const char *end = memchr(text, 1, len);
+
 		n = end != NULL ? (size_t)(end - text) + 1 : len;
 		if (send(fd, text, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0)
 			break;
@@ -96,15 +96,13 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct uv_ctx *list[SM_SLOTS];
-	const uint8_t *end;
-	uint32_t i;
-	size_t n;
 
 	if (device < 0)
 		device_open();
-	for (i = 0; i < CONNECTIONS && size != 0; i++) {
-		end = memchr(data, 0, size);
-		n = end != NULL ? (size_t)(end - data) : size;
+	for (uint32_t i = 0; i < CONNECTIONS && size != 0; i++) {
+		const uint8_t *end = memchr(data, 0, size);
+		size_t n = end != NULL ? (size_t)(end - data) : size;
+
 		connection(data, n);
 		n += end != NULL;
 		data += n;

@@ -35,21 +35,21 @@ struct step {
 
 /* Put what the step says where its batch would lie, and announce it. */
 static void
-deliver(struct pair *p, const struct step *s, const uint8_t *data, size_t avail)
+deliver(const struct step *s, const uint8_t *data, size_t avail)
 {
-	struct crpc_copyrpc_ep *ep = p->ep[1][0];
+	struct crpc_copyrpc_ep *ep = p.ep[1][0];
 	enum wire_lane lane = s->how & RESPONSE ? WIRE_RESP : WIRE_REQ;
 	uint32_t len = (s->len % (RING / WIRE_UNIT) + 1) * WIRE_UNIT;
 	uint64_t pos = wire_batch_pos(ep->conn->rx_pos[lane], len, RING);
 	uint8_t *at = ep->rx[lane] + (pos & (RING - 1));
 	const struct wire_batch head = {.magic = WIRE_MAGIC,
-			.version = WIRE_VERSION,
-			.lane = (uint8_t)lane,
-			.epoch = ep->conn->epoch,
-			.len = len,
-			.count = s->count,
-			.pos = pos,
-			.released = ep->conn->peer_released};
+		.version = WIRE_VERSION,
+		.lane = (uint8_t)lane,
+		.epoch = ep->conn->epoch,
+		.len = len,
+		.count = s->count,
+		.pos = pos,
+		.released = ep->conn->peer_released};
 	const struct wire_seal seal = {.pos = pos, .len = len, .epoch = ep->conn->epoch};
 	uint32_t skip = s->how & TRUE_HEAD && len > WIRE_HEAD ? WIRE_HEAD : 0;
 
@@ -59,7 +59,7 @@ deliver(struct pair *p, const struct step *s, const uint8_t *data, size_t avail)
 	if (s->how & TRUE_SEAL)
 		memcpy(at + len - sizeof(seal), &seal, sizeof(seal));
 	if (ep->conn->conf.arrival != CRPC_COPYRPC_MEMORY || !(s->how & TRUE_SEAL))
-		crpc_paper_forge(p->dev[1], 0,
+		crpc_paper_forge(p.dev[1], 0,
 			s->how & TRUE_IMM ? wire_imm((enum wire_imm)lane, len) : s->imm, NULL, len);
 }
 
@@ -67,17 +67,16 @@ int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	static const struct crpc_copyrpc_conf conf = {.max_eps = 1,
-			.ring_size = RING,
-			.max_msg = 512,
-			.max_inflight = 8,
-			.max_large = LARGE,
-			.sq_depth = 16};
+		.ring_size = RING,
+		.max_msg = 512,
+		.max_inflight = 8,
+		.max_large = LARGE,
+		.sq_depth = 16};
 	struct crpc_copyrpc_ep_conf mode = {0};
 	struct fuzz_input in = {data, size};
 	struct crpc_done done[4];
 	struct crpc_req req[4];
 	struct step step;
-	struct pair p;
 	uint8_t modes;
 	uint16_t n;
 
@@ -85,23 +84,22 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		return 0;
 	mode.flow = (enum crpc_copyrpc_flow)(modes % 4 % 3);
 	mode.arrival = (enum crpc_copyrpc_arrival)(modes / 4 % 2);
-	pair_init3(&p, &conf, &conf, 1, 42, mode);
+	pair_init3(&conf, &conf, 1, 42, mode);
 	p.w.frozen = true;
 	while (fuzz_take(&in, &step, sizeof(step))) {
 		if (step.how & CALL_BEFORE) {
-			crpc_copyrpc_call(p.ep[1][0], p.w.now_ns, "x", 1,
-					step.how & LARGE_REPLY ? LARGE : step.count, 1);
-			crpc_copyrpc_flush(p.ctx[1], p.w.now_ns);
+			pair_call(1, "x", 1, step.how & LARGE_REPLY ? LARGE : step.count, 1);
+			pair_flush(1);
 		}
-		deliver(&p, &step, in.p, in.left);
+		deliver(&step, in.p, in.left);
 		fuzz_skip(&in, DATA);
 		crpc_copyrpc_poll(p.ctx[1], ++p.w.now_ns, done, 4);
-		n = crpc_copyrpc_recv(p.ctx[1], p.w.now_ns, req, step.count % 5);
+		n = pair_recv(1, req, step.count % 5);
 		while (n-- != 0)
-			crpc_copyrpc_reply(p.ctx[1], p.w.now_ns, req[n].token, req[n].data,
-					(uint32_t)crpc_min(req[n].len, step.count));
+			pair_reply(1, req[n].token, req[n].data,
+				(uint32_t)crpc_min(req[n].len, step.count));
 		fuzz_check(crpc_copyrpc_check(p.ctx[1], false) == 0);
 	}
-	pair_fini(&p);
+	pair_fini();
 	return 0;
 }

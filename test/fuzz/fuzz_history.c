@@ -51,11 +51,10 @@ write_and_read(const struct history *h)
 	FILE *out = fmemopen(text, sizeof(text), "w");
 	struct history again;
 	long bytes;
-	size_t i;
 
 	fuzz_check(out != NULL);
 	fprintf(out, "# crpc-history 1\n");
-	for (i = 0; i < h->n; i++) {
+	for (size_t i = 0; i < h->n; i++) {
 		hist_write(out, &h->op[i]);
 		fputc('\n', out);
 	}
@@ -65,7 +64,7 @@ write_and_read(const struct history *h)
 		return;
 	fuzz_check(read_all((const uint8_t *)text, (size_t)bytes, &again) == 0);
 	fuzz_check(again.n == h->n);
-	for (i = 0; i < h->n; i++)
+	for (size_t i = 0; i < h->n; i++)
 		same(&h->op[i], &again.op[i]);
 	free(again.op);
 }

@@ -114,10 +114,9 @@ honest_call(struct world *w)
 {
 	uint64_t v = 0x686f6e657374;
 	struct crpc_done done;
-	uint32_t turns;
 
 	fuzz_check(crpc_ipc_client_call(w->honest, 0, &v, 8, 32, v) == 0);
-	for (turns = 0; crpc_ipc_client_poll(w->honest, 0, &done, 1) == 0; turns++) {
+	for (uint32_t turns = 0; crpc_ipc_client_poll(w->honest, 0, &done, 1) == 0; turns++) {
 		fuzz_check(turns < 1000);
 		serve(w, 15);
 		/*
@@ -204,7 +203,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct crpc_ipc_client_conf cc = {0};
 	struct fuzz_input in = {data, size};
 	struct world w = {0};
-	uint32_t i;
 
 	if (dir[0] == '\0')
 		fuzz_dir_make("fuzz_ipc.");
@@ -219,7 +217,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	w.honest = crpc_ipc_client_connect(&cc);
 	w.liar = crpc_ipc_client_connect(&cc);
 	fuzz_check(w.honest != NULL && w.liar != NULL);
-	for (i = 0; i < STEPS_MAX && in.left != 0; i++)
+	for (uint32_t i = 0; i < STEPS_MAX && in.left != 0; i++)
 		step(&w, &in);
 	honest_call(&w);
 	fuzz_check(crpc_ipc_client_status(w.honest) == 0);
@@ -227,7 +225,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	crpc_ipc_client_close(w.liar);
 	while (w.n_held != 0)
 		crpc_ipc_server_release(w.s, 0, w.held[--w.n_held].token);
-	for (i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < 4; i++) {
 		crpc_ipc_server_reap(w.s);
 		serve(&w, 15);
 	}

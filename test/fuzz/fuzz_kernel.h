@@ -36,7 +36,7 @@ sm_real_fstat(int fd, struct stat *st)
 }
 
 void *
-sm_real_in(void *_Atomic *cache, const char *soname, const char *name, const char *version)
+sm_real(void *_Atomic *cache, const char *soname, const char *name, const char *version)
 {
 	(void)cache, (void)soname, (void)name, (void)version;
 	return NULL;

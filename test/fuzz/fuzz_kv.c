@@ -15,7 +15,7 @@
 #include "crpc_kv_proto.h"
 #include "fuzz.h"
 #include "fuzz_dir.h"
-#include "snapshot.h"
+#include "kv_snapshot.h"
 
 #define MAGIC    UINT64_C(0x5453564b43505243)
 #define KEY_SIZE 16u
@@ -32,18 +32,22 @@ enum {
 static void
 request(const uint8_t *data, size_t size)
 {
-	uint8_t again[KV_REQ_LARGE];
+	uint8_t again[CRPC_KV_REQ_MAX - CRPC_KV_VALUE_INLINE + CRPC_KV_VALUE_MAX];
 	struct kv_req req = {0};
+	struct kv_walk walk;
 	uint32_t len;
 
+	if (crpc_kv_walk_read(data, (uint32_t)size, &walk) != 0)
+		fuzz_check(size == sizeof(struct kv_req_hdr) + sizeof(walk) &&
+			walk.room >= sizeof(struct kv_resp_hdr) && walk.room <= CRPC_KV_RESP_MAX);
 	if (kv_req_read(data, (uint32_t)size, &req) != 0)
 		return;
-	fuzz_check(req.key_len <= KV_KEY_MAX && req.value_len <= KV_VALUE_MAX);
+	fuzz_check(req.key_len <= CRPC_KV_KEY_MAX && req.value_len <= CRPC_KV_VALUE_MAX);
 	fuzz_check(req.key >= data && req.key + req.key_len <= data + size);
 	fuzz_check(req.value >= data && req.value + req.value_len == data + size);
-	if ((req.flags & KV_TTL) != 0)
-		fuzz_check(req.extras.ttl_ms != 0 && req.extras.ttl_ms <= KV_TTL_MAX_MS);
-	if (req.key_len >= KV_KEY_MIN)
+	if ((req.flags & CRPC_KV_TTL) != 0)
+		fuzz_check(req.extras.ttl_ms != 0 && req.extras.ttl_ms <= CRPC_KV_TTL_MAX_MS);
+	if (req.key_len >= CRPC_KV_KEY_MIN)
 		(void)kv_hash(req.key, req.key_len);
 	len = kv_req_write_with(again, (enum kv_op)req.op, req.key_len, req.value_len, req.flags,
 		req.flags != 0 ? req.extras.expect : 0, req.flags != 0 ? req.extras.ttl_ms : 0);
@@ -61,7 +65,7 @@ response(const uint8_t *data, size_t size)
 
 	if (kv_resp_read(data, (uint32_t)size, &hdr, &value) != 0)
 		return;
-	fuzz_check(hdr.value_len <= KV_VALUE_MAX);
+	fuzz_check(hdr.value_len <= CRPC_KV_VALUE_MAX);
 	fuzz_check(value == data + sizeof(hdr) && value + hdr.value_len == data + size);
 }
 
@@ -71,13 +75,13 @@ static uint32_t items;
 static uint64_t newest;
 
 int
-kv_store_restore(struct kv_store *s, const struct kv_item *item)
+__crpc_kv_store_restore(struct kv_store *s, const struct kv_item *item)
 {
 	const uint8_t *value = item->value, *key = item->key;
 	uint32_t i, sum = 0;
 
 	(void)s;
-	fuzz_check(item->len <= KV_VALUE_MAX);
+	fuzz_check(item->len <= CRPC_KV_VALUE_MAX);
 	for (i = 0; i < item->len; i++)
 		sum += value[i];
 	for (i = 0; i < KEY_SIZE; i++)
@@ -88,29 +92,51 @@ kv_store_restore(struct kv_store *s, const struct kv_item *item)
 	return 0;
 }
 
-bool
-kv_store_each(const struct kv_store *s, uint32_t *at, struct kv_item *item)
+void
+__crpc_kv_store_copying(struct kv_store *s, bool copying)
 {
-	(void)s, (void)at, (void)item;
+	(void)s;
+	(void)copying;
+}
+
+bool
+__crpc_kv_store_young(const struct kv_store *s, uint32_t at)
+{
+	(void)s;
+	(void)at;
 	return false;
 }
 
+int
+__crpc_kv_store_slot(const struct kv_store *s, uint32_t at, struct kv_item *item)
+{
+	(void)s, (void)at, (void)item;
+	return -ENOENT;
+}
+
 uint32_t
-kv_store_key_bytes(const struct kv_store *s)
+__crpc_kv_store_count(const struct kv_store *s)
+{
+	(void)s;
+	return items;
+}
+
+uint32_t
+__crpc_kv_store_key_bytes(const struct kv_store *s)
 {
 	(void)s;
 	return KEY_SIZE;
 }
 
 uint64_t
-kv_store_version(const struct kv_store *s)
+__crpc_kv_store_version(const struct kv_store *s)
 {
 	(void)s;
 	return newest;
 }
 
 void
-kv_store_version_raise(struct kv_store *s, uint64_t version)
+__crpc_kv_store_version_raise(struct kv_store *s, uint64_t version)
 {
 	(void)s;
 	newest = version;
@@ -162,7 +188,7 @@ snapshot(uint8_t *file, size_t size)
 	fuzz_check(f != NULL && fwrite(file, 1, size, f) == size && fclose(f) == 0);
 	snap.path = path;
 	items = 0;
-	rc = kv_snapshot_read(&snap, NULL);
+	rc = __crpc_kv_snapshot_read(&snap, NULL);
 	fuzz_check(rc == items || rc == -EBADMSG || rc == -EPROTO || rc == -EXDEV ||
 		rc == -ENOSPC);
 }

@@ -6,14 +6,18 @@
  *
  * Input: a byte that says which, then arguments with ends of lines between them, or the text.
  */
+#include <errno.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-#include "client.h"
+#include "app_load.h"
 #include "fuzz.h"
 #include "options.h"
 
-#include "engine/fault.h"
+#include "nic.h"
 
 #define ARGS 32
 
@@ -30,21 +34,34 @@ options(char *text, enum kv_program program)
 	argv[argc] = NULL;
 	if (kv_options_parse(&o, program, argc, argv) != 0)
 		return;
-	fuzz_check(o.qd >= 1 && o.qd <= KV_QD_MAX && o.clients <= KV_CLIENTS_MAX);
+	fuzz_check(o.qd >= 1 && o.qd <= APP_LOAD_DEPTH_MAX && o.clients <= APP_LOAD_CLIENTS_MAX);
 	fuzz_check(o.read_ratio >= 0 && o.read_ratio <= 1 && o.delete_ratio >= 0);
 	fuzz_check(o.read_ratio + o.delete_ratio <= 1 + 1e-9);
 	fuzz_check(isfinite(o.rate) && isfinite(o.skew) && o.seconds > 0);
 	(void)kv_options_check_ranks(&o, 2);
 }
 
+static struct sm_nic *nic;
+
+static void
+nic_free(void)
+{
+	sm_nic_free(nic);
+}
+
 static void
 faults(const char *text)
 {
-	struct sm_fault *f = NULL;
-	int rc = sm_fault_create(text, 1, &f);
+	char net[64];
+	struct sm_nic_attr attr = {.net = net};
+	int rc;
 
-	fuzz_check(rc == 0 || (rc == EINVAL && f == NULL));
-	sm_fault_free(f);
+	if (nic == NULL) {
+		snprintf(net, sizeof(net), "fuzz-options-%d", (int)getpid());
+		fuzz_check(sm_nic_create(&attr, &nic) == 0 && atexit(nic_free) == 0);
+	}
+	rc = sm_nic_faults(nic, text);
+	fuzz_check(rc == 0 || rc == EINVAL);
 }
 
 int

@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "fuzz.h"
+#include "rnd.h"
 
 #define FILES_MAX 4096
 #define INPUT_MAX 65536
@@ -33,11 +34,7 @@ static const struct input *now_input;
 static uint64_t
 next_random(uint64_t below)
 {
-	uint64_t z = (rng += UINT64_C(0x9e3779b97f4a7c15));
-
-	z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-	z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-	return (z ^ (z >> 31)) % below;
+	return rnd(&rng) % below;
 }
 
 /* Print the input that a target died of, then die of it. */
@@ -47,9 +44,8 @@ on_death(int sig)
 	static const char hex[] = "0123456789abcdef";
 	char out[128];
 	size_t i, n = 0;
-	ssize_t ignored;
+	ssize_t ignored = write(STDERR_FILENO, now_text, strlen(now_text));
 
-	ignored = write(STDERR_FILENO, now_text, strlen(now_text));
 	for (i = 0; now_input != NULL && i < now_input->size; i++) {
 		out[n++] = hex[now_input->data[i] >> 4];
 		out[n++] = hex[now_input->data[i] & 15];
@@ -209,7 +205,7 @@ main(int argc, char **argv)
 		if (strcmp(argv[k], "--mutations") == 0 && k + 1 < argc)
 			mutations = strtoul(argv[++k], NULL, 10);
 		else if (strcmp(argv[k], "--seed") == 0 && k + 1 < argc)
-			rng = strtoull(argv[++k], NULL, 10);
+			rng = strtoull(argv[++k], NULL, 10) | 1;
 		else
 			rc = load(argv[k]);
 	}

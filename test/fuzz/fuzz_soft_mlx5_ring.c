@@ -39,13 +39,15 @@ start(void)
 {
 	const char *net = rig_net();
 	struct sm_nic_attr attr = {.net = net};
+	struct sm_av to = {.dlid = SM_LID};
 
 	adapter_host(&f, net, MEMORY);
 	fuzz_check(sm_nic_create(&attr, &theirs) == 0);
 	far = sm_nic_slot(theirs) << 16 | 77;
 	adapter_open(&f, far, 0);
 	adapter_reads(&f, RC, 3);
-	fuzz_check(sm_peer_look(theirs, sm_nic_slot(f.host.nic), &way) == 0);
+	to.qpn = sm_nic_slot(f.host.nic) << 16;
+	fuzz_check(sm_peer_av(theirs, &to, &way) == 0);
 	fuzz_check(way != NULL && way->tx.ring != NULL);
 }
 

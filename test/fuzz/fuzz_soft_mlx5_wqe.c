@@ -64,20 +64,20 @@ region_make(void)
 static void
 region_drop(void)
 {
-	fuzz_check(sm_mw_destroy(host.nic, mw) == 0);
-	fuzz_check(sm_mr_destroy(host.nic, mr) == 0);
+	fuzz_check(sm_destroy(host.nic, mw) == 0);
+	fuzz_check(sm_destroy(host.nic, mr) == 0);
 }
 
 /* To a state, by all attributes that the type takes; what is refused is no matter. */
 static void
-end_state(uint32_t i, enum sm_qp_state state)
+end_state(uint32_t i, enum ibv_qp_state state)
 {
 	struct sm_qp_mod m = {.mask = IBV_QP_STATE, .state = state};
 	struct rig_qp *q = &end[i];
 
-	if (state >= SM_QPS_INIT && state <= SM_QPS_RTS)
+	if (state >= IBV_QPS_INIT && state <= IBV_QPS_RTS)
 		rig_mod(q, state, end[1 - i].qpn, QKEY, &m);
-	if (sm_qp_modify(host.nic, q->qp, &m) == 0 && state == SM_QPS_RESET) {
+	if (sm_qp_modify(host.nic, q->qp, &m) == 0 && state == IBV_QPS_RESET) {
 		q->dbrec[0] = q->dbrec[1] = 0;
 		q->sq_pi = q->rq_pi = 0;
 	}
@@ -86,9 +86,8 @@ end_state(uint32_t i, enum sm_qp_state state)
 static void
 bench_open(uint8_t modes)
 {
-	static const enum sm_qp_type types[4][2] = {{SM_QPT_RC, SM_QPT_RC}, {SM_QPT_UC, SM_QPT_UC},
-		{SM_QPT_UD, SM_QPT_UD}, {SM_QPT_DCI, SM_QPT_DCT}};
-	uint32_t i;
+	static const enum sm_qp_type types[4][2] = {
+		{SM_RC, SM_RC}, {SM_UC, SM_UC}, {SM_UD, SM_UD}, {SM_DCI, SM_DCT}};
 
 	rig_now = 1;
 	rig_psn = 0;
@@ -101,10 +100,10 @@ bench_open(uint8_t modes)
 	memset(mem, 0xa5, REGION + 2 * GUARD);
 	region_make();
 	rig_srq_open(&host, &srq, RQ_NWQE, RQ_SHIFT);
-	for (i = 0; i < RQ_NWQE; i++) /* Linked, as a driver does before it posts any. */
+	for (uint32_t i = 0; i < RQ_NWQE; i++) /* Linked, as a driver does before it posts any. */
 		rig_srq_recv(&srq, i, (i + 1) % RQ_NWQE, NULL, 0, 0);
 	srq.posted = srq.dbrec[0] = 0;
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		struct rig_qp_conf conf = {.type = types[modes & 3][i],
 			.dc_key = DC_KEY,
 			.sq_nbb = SQ_NBB,
@@ -113,13 +112,13 @@ bench_open(uint8_t modes)
 			.ncqe = modes & 16 ? 4 : 64,
 			.scatter_cqe = (modes & 4) != 0};
 
-		conf.srq = conf.type == SM_QPT_DCT ? &srq : NULL;
+		conf.srq = conf.type == SM_DCT ? &srq : NULL;
 		rig_qp_open(&host, &end[i], &conf);
 	}
-	for (i = 0; i < 2; i++) {
-		enum sm_qp_state last = end[i].type == SM_QPT_DCT ? SM_QPS_RTR : SM_QPS_RTS;
+	for (uint32_t i = 0; i < 2; i++) {
+		enum ibv_qp_state last = end[i].type == SM_DCT ? IBV_QPS_RTR : IBV_QPS_RTS;
 
-		for (enum sm_qp_state to = SM_QPS_INIT; to <= last; to++)
+		for (enum ibv_qp_state to = IBV_QPS_INIT; to <= last; to++)
 			end_state(i, to);
 		fuzz_check(rig_state(&end[i]) == last);
 	}
@@ -178,7 +177,7 @@ do_wqe(struct rig_qp *e, uint8_t how, uint8_t blocks, struct fuzz_input *in)
 		put32(wqe + 4, e->qpn << 8 | (ds & 0x3f));
 	}
 	if (how & TRUE_AV) {
-		put32(wqe + 16, end[0].type == SM_QPT_DCI ? (uint32_t)(DC_KEY >> 32) : QKEY);
+		put32(wqe + 16, end[0].type == SM_DCI ? (uint32_t)(DC_KEY >> 32) : QKEY);
 		put32(wqe + 20, (uint32_t)DC_KEY);
 		put32(wqe + 24, end[1].qpn | (wqe[24] & 0x80u) << 24);
 		wqe[30] = 0;
@@ -208,7 +207,7 @@ do_wqe(struct rig_qp *e, uint8_t how, uint8_t blocks, struct fuzz_input *in)
 static void
 do_recv(struct rig_qp *e, uint8_t how, struct fuzz_input *in)
 {
-	bool shared = end[1].type == SM_QPT_DCT;
+	bool shared = end[1].type == SM_DCT;
 	uint8_t *wqe =
 		(shared ? srq.buf : e->rq) + ((size_t)(e->rq_pi & (RQ_NWQE - 1)) << RQ_SHIFT);
 
@@ -243,9 +242,7 @@ do_ring(struct rig_qp *e, uint8_t reg, uint8_t how)
 static void
 do_pass(uint8_t passes, uint8_t time)
 {
-	uint32_t i;
-
-	for (i = 0; i < passes % 32u + 1; i++) {
+	for (uint32_t i = 0; i < passes % 32u + 1; i++) {
 		rig_now += (uint64_t)time << (time % 16);
 		sm_nic_progress(host.nic, rig_now);
 	}
@@ -318,7 +315,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			do_pass(how, far);
 			break;
 		case STEP_STATE:
-			end_state(how & 1, (enum sm_qp_state)(far % 7));
+			end_state(how & 1, (enum ibv_qp_state)(far % 7));
 			break;
 		default:
 			region_drop();

@@ -15,8 +15,9 @@
 #include "cmocka.h"
 
 #include "crpc_bulk.h"
-#include "daemon.h"
 #include "crpc_paper_nic.h"
+#include "kv_walk.h"
+#include "live.h"
 #include "mlx5_copyrpc.h"
 #include "udrpc_pvt.h"
 
@@ -83,27 +84,26 @@ nanosleep(const struct timespec *want, struct timespec *left)
 	return 0;
 }
 
-size_t
+void
 crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len)
 {
 	(void)qp;
 	memset(text, 'x', len);
 	text[len - 1] = '\0';
-	return len;
 }
 
-uint64_t
-kv_daemon_waited(const struct kv_daemon *d)
+void
+crpc_kv_daemon_stats(const struct crpc_kv_daemon *d, struct crpc_kv_stats *stats)
 {
 	(void)d;
-	return 0;
+	(void)stats;
 }
 
-uint32_t
-kv_store_count(const struct kv_store *s)
+void
+__crpc_kv_walk_count(const struct crpc_kv_daemon *d, uint64_t word[CRPC_KV_STATS_N])
 {
-	(void)s;
-	return 0;
+	(void)d;
+	(void)word;
 }
 
 /* ---- objects ---- */
@@ -119,10 +119,9 @@ static void
 mlx5_make(void)
 {
 	static const struct crpc_rdma_ops ops = {.name = "fuzz", .info_get = mlx5_info};
-	uint32_t i;
 
 	mlx5.dp.base.ops = &ops;
-	for (i = 0; i < QPNS; i++) {
+	for (uint32_t i = 0; i < QPNS; i++) {
 		mlx5_qps[i].dp.qpn = i * 0x111;
 		mlx5_qps[i].next = mlx5.qps;
 		mlx5.qps = &mlx5_qps[i];
@@ -135,7 +134,6 @@ objects_make(void)
 {
 	struct crpc_copyrpc_conf net = {.ring_size = 8192, .max_eps = 4};
 	struct crpc_bulk_conf bulk = {.chunk = 4096, .slots = 2, .shared = true};
-	uint32_t i;
 
 	w.rng = 1;
 	w.now_ns = 1;
@@ -146,7 +144,7 @@ objects_make(void)
 	bulk.port[0].dev = net.dev;
 	b = crpc_bulk_create(&bulk);
 	fuzz_check(b != NULL);
-	for (i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 2; i++)
 		fuzz_check(crpc_bulk_conn_create(b, 1, i) != NULL);
 	udrpc.conf.max_eps = 2;
 	udrpc.eps = udrpc_eps;
@@ -184,15 +182,12 @@ fuzz_check(rc == 0 || rc == -EINVAL);
 int
 LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	const uint8_t *end;
-	size_t len;
-	uint32_t i;
-
 	if (ctx == NULL)
 		objects_make();
-	for (i = 0; i < QUESTIONS && size != 0; i++) {
-		end = memchr(data + 1, '\n', size - 1);
-		len = end != NULL ? (size_t)(end - data) : size;
+	for (uint32_t i = 0; i < QUESTIONS && size != 0; i++) {
+		const uint8_t *end = memchr(data + 1, '\n', size - 1);
+		size_t len = end != NULL ? (size_t)(end - data) : size;
+
 		question(data[0], (const char *)data + 1, crpc_min(len - 1, PARAMS));
 		len += end != NULL;
 		data += len;

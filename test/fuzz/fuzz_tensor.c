@@ -79,7 +79,6 @@ mend(uint8_t *bytes, size_t *size)
 {
 	struct crpc_tensor_batch_head *head = (void *)bytes;
 	struct crpc_tensor *t = (void *)(bytes + sizeof(*head));
-	uint32_t i;
 
 	if (*size < sizeof(*head))
 		return;
@@ -90,7 +89,7 @@ mend(uint8_t *bytes, size_t *size)
 	head->nops %= 8;
 	head->zero = 0;
 	*size = CRPC_TENSOR_BATCH_BYTES(head->ntensors, head->nops);
-	for (i = 0; i < head->ntensors; i++) {
+	for (uint32_t i = 0; i < head->ntensors; i++) {
 		t[i].magic = CRPC_TENSOR_MAGIC;
 		t[i].version = CRPC_TENSOR_VERSION;
 		t[i].zero = 0;
@@ -101,9 +100,7 @@ mend(uint8_t *bytes, size_t *size)
 static int
 look(void *ctx, const struct crpc_tensor_call *call)
 {
-	uint32_t i;
-
-	for (i = 0; i < call->nin + call->nout; i++)
+	for (uint32_t i = 0; i < call->nin + call->nout; i++)
 		touch(call->t[i], ctx);
 	return call->value < 0 ? -1 : 0;
 }
@@ -119,7 +116,6 @@ try_batch(uint8_t flags, const uint8_t *data, size_t size)
 	struct crpc_tensor_runner *r = crpc_tensor_runner_create(&conf);
 	int32_t status[CRPC_TENSOR_BATCH_OPS_MAX];
 	bool block = !(flags & NO_BLOCK);
-	size_t i;
 	int n;
 
 	fuzz_check(r != NULL);
@@ -135,9 +131,9 @@ try_batch(uint8_t flags, const uint8_t *data, size_t size)
 			block ? SIZE : 0, 3, status);
 	fuzz_check(n >= 0 || n == -EPROTO);
 	fuzz_check(n <= CRPC_TENSOR_BATCH_OPS_MAX);
-	for (i = 0; n > 0 && i < (size_t)n; i++)
+	for (size_t i = 0; n > 0 && i < (size_t)n; i++)
 		fuzz_check(status[i] <= 0 && status[i] >= -4095);
-	for (i = 0; i < GUARD; i++)
+	for (size_t i = 0; i < GUARD; i++)
 		fuzz_check(memory[i] == 0x11 && memory[GUARD + SIZE + i] == 0x11 &&
 				offered_bytes[i] == 0x22);
 	crpc_tensor_runner_free(r);

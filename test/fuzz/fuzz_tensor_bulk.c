@@ -32,7 +32,6 @@ enum {
 
 static crpc_aligned(CRPC_CACHE_LINE) uint8_t memory[BLOCK_LEN + 2 * CRPC_CACHE_LINE];
 static uint8_t *const block = memory + CRPC_CACHE_LINE;
-static struct rig rig;
 static struct crpc_copyrpc_ep *ep[2];
 static struct crpc_tensor_bulk *net;
 static struct crpc_tensor_runner *runner;
@@ -50,15 +49,14 @@ begin(int side)
 	const struct crpc_tensor_runner_conf run = {.elems_max = BLOCK_LEN};
 	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
 	struct crpc_tensor_bulk_conf c = {0};
-	int i;
 
-	rig_init(&rig, &conf, &conf, 1, 1, 5);
-	for (i = 0; i < 2; i++) {
+	rig_init(&conf, &conf, 1, 1, 5);
+	for (int i = 0; i < 2; i++) {
 		ep[i] = crpc_copyrpc_ep_create(rig.ctx[i][0], 5);
 		fuzz_check(ep[i] != NULL);
 		crpc_copyrpc_ep_addr(ep[i], addr[i]);
 	}
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		fuzz_check(crpc_copyrpc_ep_connect(ep[i], addr[!i]) == 0);
 	runner = crpc_tensor_runner_create(&run);
 	fuzz_check(runner != NULL);
@@ -77,12 +75,10 @@ begin(int side)
 static void
 finish(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < CRPC_CACHE_LINE; i++)
+	for (uint32_t i = 0; i < CRPC_CACHE_LINE; i++)
 		fuzz_check(memory[i] == 0x5b && block[BLOCK_LEN + i] == 0x5b);
 	crpc_tensor_bulk_free(net);
-	rig_fini(&rig);
+	rig_fini();
 	crpc_tensor_runner_free(runner);
 }
 
@@ -98,7 +94,7 @@ play(int side, struct crpc_done *done, uint16_t *ndone, struct crpc_req *req, ui
 	*ndone = crpc_bulk_take_done(rig.b[side], rig.w.now_ns, done, *ndone);
 	n = crpc_copyrpc_recv(ctx, rig.w.now_ns, req, max);
 	n = crpc_bulk_take_req(rig.b[side], 0, rig.w.now_ns, req, n);
-	crpc_bulk_progress(rig.b[side], rig.w.now_ns);
+	rig_progress(side);
 	crpc_bulk_test_burst(rig.b[side], result, 16);
 	crpc_copyrpc_flush(ctx, rig.w.now_ns);
 	return n;
@@ -139,16 +135,15 @@ send_arrays(const uint8_t *msg, size_t size)
 {
 	static const uint8_t data[2 * BLOCK_LEN];
 	uint64_t serial, len, req;
-	uint32_t i;
 
 	if (size < HEAD)
 		return;
 	memcpy(&serial, msg + 8, sizeof(serial));
-	for (i = 0; i < msg[5] && HEAD + (i + 1) * ARRAY <= size; i++) {
+	for (uint32_t i = 0; i < msg[5] && HEAD + (i + 1) * ARRAY <= size; i++) {
 		memcpy(&len, msg + HEAD + i * ARRAY, sizeof(len));
 		if (len <= sizeof(data))
-			crpc_bulk_isend(rig.conn[0], rig.w.now_ns, serial << 8 | i, data, len, 0, i,
-					&req);
+			crpc_bulk_isend(
+				rig.conn[0], rig.w.now_ns, serial << 8 | i, data, len, 0, i, &req);
 	}
 }
 

@@ -22,7 +22,7 @@
 enum { TRUE_HEAD = 1, TRUE_DEVICE = 2, TRUE_SESSION = 4 };
 
 static void
-calls_end(struct pair *p, struct crpc_udrpc_ep *ep)
+calls_end(struct crpc_udrpc_ep *ep)
 {
 	static const uint8_t bytes[MAX_MSG];
 	struct crpc_done done[CALLS];
@@ -30,18 +30,18 @@ calls_end(struct pair *p, struct crpc_udrpc_ep *ep)
 	uint16_t n;
 
 	for (i = 0; i < CALLS; i++)
-		open += crpc_udrpc_call(ep, p->w.now_ns, bytes, i * (MAX_MSG / CALLS) + 1, 64,
-				i) == 0;
+		open += crpc_udrpc_call(ep, p.w.now_ns, bytes, i * (MAX_MSG / CALLS) + 1, 64, i) ==
+			0;
 	for (i = 0; i < TURNS && open != 0; i++) {
-		crpc_udrpc_flush(p->ctx[0], p->w.now_ns);
-		p->w.now_ns += TURN_NS;
-		pair_echo(p, 1);
-		n = pair_poll(p, 0, done, CALLS);
+		pair_flush(0);
+		p.w.now_ns += TURN_NS;
+		pair_echo(1);
+		n = pair_poll(0, done, CALLS);
 		fuzz_check(n <= open);
 		open -= n;
 		while (n-- != 0)
 			fuzz_check(done[n].status <= 0 && done[n].status >= -4095);
-		fuzz_check(crpc_udrpc_check(p->ctx[0], false) == 0);
+		fuzz_check(crpc_udrpc_check(p.ctx[0], false) == 0);
 	}
 	fuzz_check(open == 0);
 }
@@ -58,12 +58,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		.retries = 3};
 	struct wire_addr a = {0}, ours;
 	struct crpc_udrpc_ep *ep, *theirs;
-	struct pair p;
 	int rc;
 
 	if (size == 0)
 		return 0;
-	pair_init(&p, &conf, 1, 1, 64, MTU);
+	pair_init(&conf, 1, 1, 64, MTU);
 	ep = crpc_udrpc_ep_create(p.ctx[0], 7);
 	theirs = crpc_udrpc_ep_create(p.ctx[1], 8);
 	fuzz_check(ep != NULL && theirs != NULL);
@@ -85,7 +84,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	rc = crpc_udrpc_ep_connect(ep, (const uint8_t *)&a);
 	fuzz_check(rc == 0 || rc == -EPROTO);
 	if (rc == 0)
-		calls_end(&p, ep);
-	pair_fini(&p);
+		calls_end(ep);
+	pair_fini();
 	return 0;
 }

@@ -34,9 +34,9 @@ struct step {
 
 /* The packet of a step, mended as it says. Returns its bytes. */
 static uint32_t
-packet_make(struct pair *p, const struct step *s, int to, uint8_t *out)
+packet_make(const struct step *s, int to, uint8_t *out)
 {
-	struct crpc_udrpc_ep *ep = p->ep[to][0];
+	struct crpc_udrpc_ep *ep = p.ep[to][0];
 	uint32_t bytes = s->len, slot;
 	struct wire_pkt h;
 
@@ -68,23 +68,22 @@ packet_make(struct pair *p, const struct step *s, int to, uint8_t *out)
 
 /* One side's turn of its loop. */
 static void
-turn(struct pair *p, int side, const struct step *s)
+turn(int side, const struct step *s)
 {
 	static const uint8_t bytes[1000];
 	struct crpc_done done[4];
 	struct crpc_req req[4];
-	uint16_t n;
 
-	crpc_udrpc_poll(p->ctx[side], p->w.now_ns, done, (uint16_t)(1 + s->call % 4));
+	crpc_udrpc_poll(p.ctx[side], p.w.now_ns, done, (uint16_t)(1 + s->call % 4));
 	if (s->how & SERVE) {
-		n = crpc_udrpc_recv(p->ctx[side], p->w.now_ns, req, 4);
+		uint16_t n = pair_recv(side, req, 4);
+
 		while (n-- != 0)
-			if (crpc_udrpc_reply(p->ctx[side], p->w.now_ns, req[n].token, bytes,
-				    s->reply * 3u) == -EOPNOTSUPP)
-				crpc_udrpc_release(p->ctx[side], p->w.now_ns, req[n].token);
+			if (pair_reply(side, req[n].token, bytes, s->reply * 3u) == -EOPNOTSUPP)
+				pair_release(side, req[n].token);
 	}
-	crpc_udrpc_flush(p->ctx[side], p->w.now_ns);
-	fuzz_check(crpc_udrpc_check(p->ctx[side], false) == 0);
+	pair_flush(side);
+	fuzz_check(crpc_udrpc_check(p.ctx[side], false) == 0);
 }
 
 int
@@ -101,26 +100,23 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct fuzz_input in = {data, size};
 	uint8_t packet[MTU + WIRE_HEAD];
 	struct step step;
-	struct pair p;
-	int to;
 
-	pair_init(&p, &conf, 1, 1, 64, MTU);
+	pair_init(&conf, 1, 1, 64, MTU);
 	while (fuzz_take(&in, &step, sizeof(step))) {
-		to = step.how & TO_CLIENT ? 0 : 1;
+		int to = step.how & TO_CLIENT ? 0 : 1;
+
 		if (step.how & CALL_BEFORE)
-			(void)(step.call % 8 == 0 ? crpc_udrpc_notify(p.ep[0][0], p.w.now_ns, bytes,
-							    step.call * 3u)
-						  : crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes,
-							    step.call * 3u, 999, 1));
+			(void)(step.call % 8 == 0 ? pair_notify(0, bytes, step.call * 3u)
+						  : pair_call(0, bytes, step.call * 3u, 999, 1));
 		memset(packet, 0, sizeof(packet));
 		(void)fuzz_take_some(&in, packet, step.len);
-		crpc_paper_forge(p.dev[to], 0, 0, packet, packet_make(&p, &step, to, packet));
+		crpc_paper_forge(p.dev[to], 0, 0, packet, packet_make(&step, to, packet));
 		p.w.now_ns += step.how & TIME ? 6000000 : 1000;
-		turn(&p, 0, &step);
-		turn(&p, 1, &step);
+		turn(0, &step);
+		turn(1, &step);
 		if (step.how & SERVE)
 			crpc_paper_run(&p.w);
 	}
-	pair_fini(&p);
+	pair_fini();
 	return 0;
 }

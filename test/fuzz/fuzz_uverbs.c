@@ -283,9 +283,9 @@ ring(const struct step *s, struct fuzz_input *in)
 	struct uv_ctx *ctx = crpc_container_of(sm_file_find(device), struct uv_ctx, file);
 	uint8_t *word = bytes_take(in, 8);
 	struct uv_obj *obj;
-	uint32_t h;
 
-	for (h = 1; (obj = uv_objs_at_or_after(&ctx->objs, h)) != NULL; h = obj->handle + 1)
+	for (uint32_t h = 1; (obj = uv_objs_at_or_after(&ctx->objs, h)) != NULL;
+		h = obj->handle + 1)
 		if (obj->type == UV_UAR)
 			memcpy((uint8_t *)crpc_container_of(obj, struct uv_uar, obj)->page +
 					s->at % (UV_PAGE / 8) * 8, word, 8);
@@ -327,7 +327,6 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	struct fuzz_input in = {data, size};
 	struct step s;
-	uint32_t i;
 
 	if (arena == NULL) {
 		kernel_start("uverbs");
@@ -341,11 +340,11 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size != 0 && data[0] % 8 != 7) /* An input may forget it, or ask again. */
 		chan_note(kernel_context(device));
 	fuzz_skip(&in, 1);
-	for (i = 0; i < STEPS && fuzz_take(&in, &s, sizeof(s)); i++)
+	for (uint32_t i = 0; i < STEPS && fuzz_take(&in, &s, sizeof(s)); i++)
 		step(&s, &in);
 	while (chans != 0)
 		kernel_close(chan[--chans]);
 	kernel_close(device);
-	fuzz_check(crpc_load_relaxed(&sm_file_count) == 0 && sm_files_first() == NULL);
+	fuzz_check(crpc_load_relaxed(&sm_file_count) == 0 && LIST_EMPTY(&sm_files));
 	return 0;
 }

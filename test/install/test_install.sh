@@ -66,7 +66,7 @@ fi
 
 # The same libraries, but static.
 static() {
-	sed 's/-lcrpc_\([a-z_]*\)/-l:libcrpc_\1.a/g'
+	sed 's/-lcrpc_\([a-z0-9_]*\)/-l:libcrpc_\1.a/g'
 }
 
 echo 'int main(void) { return 0; }' >"$dest/main.c"
@@ -76,6 +76,7 @@ for name in "${names[@]}"; do
 	"${cc[@]}" -o "$dest/main" "$dest/main.c" $libs || fail "link with $name"
 	# shellcheck disable=SC2046
 	"${cc[@]}" -o "$dest/main" "$dest/main.c" $(static <<<"$libs") || fail "link static $name"
+	[ "$name" != crpc_drivers ] || continue # static alone
 	foreign=$(nm -D --defined-only "$lib_dir/lib$name.so" | grep -vE ' (__)?crpc_| CRPC_')
 	[ -z "$foreign" ] || fail "lib$name.so exports $foreign"
 done
@@ -85,32 +86,42 @@ library_of() {
 	local name best=
 	for name in "${names[@]}"; do
 		case crpc_$1 in
-		"$name"_*) [ ${#name} -le ${#best} ] || best=$name ;;
+		"$name" | "$name"_*) [ ${#name} -le ${#best} ] || best=$name ;;
 		esac
 	done
 	echo "$best"
 }
 
+# Examples over RDMA have the drivers, too, and run on the software NIC.
 for example in "$source"/doc/examples/*.c; do
 	program=$(basename "$example" .c)
-	libs=$(config --cflags --libs "$(library_of "$program")") || { fail "$program"; continue; }
+	case $program in
+	bulk_* | copyrpc_* | udrpc_*)
+		drivers=(crpc_drivers)
+		on=("$bin_dir/crpc-soft-mlx5" --net "install_$$" --) ;;
+	*)
+		drivers=()
+		on=() ;;
+	esac
+	libs=$(config --cflags --libs "$(library_of "$program")" "${drivers[@]}") ||
+		{ fail "$program"; continue; }
 	# shellcheck disable=SC2046
 	"${cc[@]}" -o "$dest/$program.static" "$example" $(static <<<"$libs") ||
 		fail "build $program, static"
 	# shellcheck disable=SC2086
 	"${cc[@]}" -o "$dest/$program" "$example" $libs || { fail "build $program"; continue; }
 	case $program in
-	kv_*) continue ;; # needs a service: below
+	kv_counter) continue ;; # needs a service: below
 	esac
-	timeout 10 "$dest/$program" || fail "$program ended with status $?"
-	timeout 10 "$dest/$program.static" || fail "$program, static, ended with status $?"
+	timeout 20 "${on[@]}" "$dest/$program" || fail "$program ended with status $?"
+	[ ${#on[@]} = 0 ] || continue
+	timeout 20 "$dest/$program.static" || fail "$program, static, ended with status $?"
 done
 
 # A service, and the example twice at once: no count is lost.
 service() {
 	local name=install.$$ pid i
-	"$bin_dir/benchkv" --no-huge -- --clients 0 --serve 4 --empty --name "$name" --seconds 30 \
-		--quiet >"$dest/service.out" 2>&1 &
+	"$bin_dir/kvd" --no-huge --no-telemetry -- --name "$name" --keys 1000 >"$dest/service.out" 2>&1 &
 	pid=$!
 	for i in {1..200}; do
 		[ ! -e "/dev/shm/crpc.$name" ] || break
@@ -121,12 +132,13 @@ service() {
 	wait $! || fail "the first kv_counter ended with $?"
 	i=$(timeout 20 "$dest/kv_counter" "$name") || fail "kv_counter ended with $?"
 	[ "$i" = 1001 ] || fail "counted 1001 times and found $i"
+	"$bin_dir/kvcli" --name "$name" scan >/dev/null || fail "kvcli ended with $?"
 	kill -INT $pid
 	wait $pid || { fail "the service ended with $?"; cat "$dest/service.out"; }
 }
 service
 
-for tool in crpc-soft-mlx5 crpc-doctor crpc-plot crpc-diff crpc-shm; do
+for tool in kvd kvcli crpc-soft-mlx5 crpc-doctor crpc-plot crpc-diff crpc-shm; do
 	"$bin_dir/$tool" --help >/dev/null || fail "$tool --help"
 done
 

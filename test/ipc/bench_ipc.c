@@ -64,14 +64,13 @@ open_all(struct bench *b)
 			.req_max = b->size,
 			.resp_max = b->size};
 	struct crpc_ipc_client_conf cc = {.name = name};
-	uint32_t i;
 
 	snprintf(name, sizeof(name), "bench.%d", (int)getpid());
 	b->s = crpc_ipc_server_create(&conf);
 	if (b->s == NULL)
 		die("server");
 	cc.server = b->s;
-	for (i = 0; i < b->clients; i++) {
+	for (uint32_t i = 0; i < b->clients; i++) {
 		b->c[i] = crpc_ipc_client_connect(&cc);
 		if (b->c[i] == NULL)
 			die("client");
@@ -82,9 +81,7 @@ open_all(struct bench *b)
 static void
 close_all(struct bench *b)
 {
-	uint32_t i;
-
-	for (i = 0; i < b->clients; i++)
+	for (uint32_t i = 0; i < b->clients; i++)
 		crpc_ipc_client_close(b->c[i]);
 	crpc_ipc_server_free(b->s);
 }
@@ -140,11 +137,11 @@ client_thread(void *arg)
 {
 	struct crpc_idle idle = {.policy = CRPC_IDLE_POLL};
 	struct bench *b = arg;
-	uint64_t n;
 
 	pin(1);
 	while (crpc_load_acquire(&b->stop) == 0) {
-		n = drive(b);
+		uint64_t n = drive(b);
+
 		crpc_store_relaxed(&b->calls, crpc_load_relaxed(&b->calls) + n);
 		crpc_idle_turn(&idle, (uint32_t)n);
 	}
@@ -176,17 +173,16 @@ cross(struct bench *b)
 	struct crpc_idle idle = {.policy = CRPC_IDLE_POLL};
 	uint64_t t0, t1, n0, slice_ns = b->ms * UINT64_C(1000000) / SLICES;
 	double rate[SLICES];
-	uint32_t turns, i;
 	pthread_t t;
 
 	if (pthread_create(&t, NULL, client_thread, b) != 0)
 		die("thread");
 	pin(0);
-	for (i = 0; i < SLICES; i++) {
+	for (uint32_t i = 0; i < SLICES; i++) {
 		t0 = now_ns();
 		n0 = crpc_load_relaxed(&b->calls);
 		do {
-			for (turns = 0; turns < 1000; turns++)
+			for (uint32_t turns = 0; turns < 1000; turns++)
 				crpc_idle_turn(&idle, serve(b));
 			t1 = now_ns();
 		} while (t1 - t0 < slice_ns);

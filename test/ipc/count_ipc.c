@@ -4,10 +4,9 @@
  * thread, turn by turn. A case counts one side; only counted_*() is collected, and
  * test/golden/instructions.py divides by the calls.
  */
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "count.h"
 #include "crpc_ipc.h"
 #include "crpc_log.h"
 #include "crpc_util.h"
@@ -34,9 +33,7 @@ static uint32_t connected, active, depth;
 static void
 call_burst(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < active; i++)
+	for (uint32_t i = 0; i < active; i++)
 		bad += crpc_ipc_client_call_burst(
 			       client[i], 0, msgs, SIZE, SIZE, cookies, (uint16_t)depth) != depth;
 }
@@ -44,10 +41,8 @@ call_burst(void)
 static void
 call_single(void)
 {
-	uint32_t i, k;
-
-	for (i = 0; i < active; i++)
-		for (k = 0; k < depth; k++)
+	for (uint32_t i = 0; i < active; i++)
+		for (uint32_t k = 0; k < depth; k++)
 			bad += crpc_ipc_client_call(client[i], 0, &msgs[k], SIZE, SIZE, k) != 0;
 }
 
@@ -55,9 +50,8 @@ static void
 poll_burst(void)
 {
 	struct crpc_done done[BURST];
-	uint32_t i;
 
-	for (i = 0; i < active; i++)
+	for (uint32_t i = 0; i < active; i++)
 		bad += crpc_ipc_client_poll(client[i], 0, done, BURST) != depth;
 }
 
@@ -66,10 +60,10 @@ serve_burst(void)
 {
 	struct crpc_req req[BURST];
 	uint32_t left = active * depth;
-	uint16_t n;
 
 	while (left > 0) {
-		n = crpc_ipc_server_recv(server, 0, req, BURST);
+		uint16_t n = crpc_ipc_server_recv(server, 0, req, BURST);
+
 		bad += crpc_ipc_server_reply_burst(server, 0, req, msgs, SIZE, n) != n;
 		left -= n;
 	}
@@ -80,11 +74,11 @@ serve_single(void)
 {
 	struct crpc_req req[BURST];
 	uint32_t left = active * depth;
-	uint16_t n, i;
 
 	while (left > 0) {
-		n = crpc_ipc_server_recv(server, 0, req, BURST);
-		for (i = 0; i < n; i++)
+		uint16_t n = crpc_ipc_server_recv(server, 0, req, BURST);
+
+		for (uint16_t i = 0; i < n; i++)
 			bad += crpc_ipc_server_reply(server, 0, req[i].token, &msgs[i], SIZE) != 0;
 		left -= n;
 	}
@@ -154,32 +148,23 @@ set_up(void)
 int
 main(int argc, char **argv)
 {
+	size_t k = count_case(argc, argv, cases, sizeof(cases[0]), CRPC_DIM(cases));
 	uint32_t i, turns;
-	size_t k;
 
-	for (k = 0; k < CRPC_DIM(cases); k++) {
-		if (argc < 2) {
-			printf("%s\n", cases[k].name);
-			continue;
-		}
-		if (strcmp(argv[1], cases[k].name) != 0)
-			continue;
-		connected = cases[k].connected;
-		active = cases[k].active;
-		depth = cases[k].depth;
-		if (set_up() != 0)
-			return 1;
-		turns = CALLS / (active * depth);
-		for (i = 0; i < turns; i++) {
-			cases[k].call();
-			cases[k].serve();
-			cases[k].poll();
-		}
-		for (i = 0; i < connected; i++)
-			crpc_ipc_client_close(client[i]);
-		crpc_ipc_server_free(server);
-		printf("messages %u\n", turns * active * depth);
-		return bad != 0;
+	connected = cases[k].connected;
+	active = cases[k].active;
+	depth = cases[k].depth;
+	if (set_up() != 0)
+		return 1;
+	turns = CALLS / (active * depth);
+	for (i = 0; i < turns; i++) {
+		cases[k].call();
+		cases[k].serve();
+		cases[k].poll();
 	}
-	return argc < 2 ? 0 : 1;
+	for (i = 0; i < connected; i++)
+		crpc_ipc_client_close(client[i]);
+	crpc_ipc_server_free(server);
+	printf("messages %u\n", turns * active * depth);
+	return bad != 0;
 }

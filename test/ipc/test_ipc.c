@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * RPC with server and clients in one thread, so that every interleaving is chosen by the test:
- * order, depth, sizes, tokens, slots, places, ends. What needs processes is test_ipc_proc.c, what
- * lies is test_ipc_hostile.c, what runs at once is test_ipc_thread.c.
+ * What ipc does beside the contract of all layers (test/contract), with server and clients in one
+ * thread: sizes, depths, places, ends. What needs processes is test_ipc_proc.c, what lies is
+ * test_ipc_hostile.c, what runs at once is test_ipc_thread.c.
  */
 #include "ipc_inline.h"
 #include "ipc_test.h"
@@ -15,7 +15,7 @@ recv_one(struct crpc_ipc_server *s)
 {
 	struct crpc_req req = {0};
 
-	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 1);
+	assert_int_equal(take(s, &req, 1), 1);
 	return req;
 }
 
@@ -24,7 +24,7 @@ poll_one(struct crpc_ipc_client *c)
 {
 	struct crpc_done done = {0};
 
-	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 1);
+	assert_int_equal(poll_done(c, &done, 1), 1);
 	return done;
 }
 
@@ -34,8 +34,8 @@ assert_idle(struct crpc_ipc_server *s, struct crpc_ipc_client *c)
 	struct crpc_req req;
 	struct crpc_done done;
 
-	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), &req, 1), 0);
-	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 0);
+	assert_int_equal(take(s, &req, 1), 0);
+	assert_int_equal(poll_done(c, &done, 1), 0);
 }
 
 /* ---- messages ---- */
@@ -43,44 +43,38 @@ assert_idle(struct crpc_ipc_server *s, struct crpc_ipc_client *c)
 static void
 fill(uint8_t *p, uint32_t len, uint64_t seed)
 {
-	uint32_t i;
-
-	for (i = 0; i < len; i++)
+	for (uint32_t i = 0; i < len; i++)
 		p[i] = (uint8_t)(seed * 31 + i * 7 + (seed >> 9));
 }
 
 /* Every size from 0 to the limit, both ways, byte for byte, through either kind of mapping. */
-static void
-every_size_arrives_whole(void **state)
+TEST(every_size_arrives_whole)
 {
 	uint8_t buf[RESP_MAX + 1], want[RESP_MAX + 1];
-	struct crpc_ipc_server *s = new_server(2, 4, REQ_MAX, RESP_MAX);
+	struct crpc_ipc_server *s = keep_server(new_server(2, 4, REQ_MAX, RESP_MAX));
 	struct crpc_ipc_client *c[2];
 	struct crpc_req req;
 	struct crpc_done done;
-	uint32_t len, i;
 
-	assert_non_null(s);
-	c[0] = new_colocated_client(s);
+	c[0] = new_ring_client(s);
 	c[1] = new_client(NULL);
 	assert_non_null(c[0]);
 	assert_non_null(c[1]);
-	for (len = 0; len <= RESP_MAX; len++) {
-		for (i = 0; i < 2; i++) {
+	for (uint32_t len = 0; len <= RESP_MAX; len++) {
+		for (uint32_t i = 0; i < 2; i++) {
 			fill(buf, len, len + i);
 			if (len > REQ_MAX) {
 				assert_int_equal(call(c[i], buf, len, 1), -EMSGSIZE);
-				assert_int_equal(call(c[i], buf, 0, len), 0);
+				assert_ok(call(c[i], buf, 0, len));
 			} else {
-				assert_int_equal(call(c[i], buf, len, len), 0);
+				assert_ok(call(c[i], buf, len, len));
 			}
 			req = recv_one(s);
 			assert_int_equal(req.peer, crpc_ipc_client_id(c[i]));
 			assert_int_equal(req.len, len > REQ_MAX ? 0 : len);
 			assert_memory_equal(req.data, buf, req.len);
 			fill(want, len, len * 3 + i);
-			assert_int_equal(
-				crpc_ipc_server_reply(s, now_ns(), req.token, want, len), 0);
+			assert_ok(reply(s, req.token, want, len));
 			done = poll_one(c[i]);
 			assert_int_equal(done.status, 0);
 			assert_int_equal(done.cookie, len);
@@ -91,41 +85,11 @@ every_size_arrives_whole(void **state)
 	assert_idle(s, c[0]);
 	crpc_ipc_client_close(c[0]);
 	crpc_ipc_client_close(c[1]);
-	crpc_ipc_server_free(s);
-}
-
-static void
-sizes_out_of_range_take_nothing(void **state)
-{
-	uint8_t buf[RESP_MAX + 1] = {0};
-	struct crpc_ipc_server *s = new_server(1, 1, REQ_MAX, RESP_MAX);
-	struct crpc_ipc_client *c = new_client(s);
-	struct crpc_req req;
-
-	assert_non_null(c);
-	assert_int_equal(crpc_ipc_client_req_max(c), REQ_MAX);
-	assert_int_equal(crpc_ipc_client_resp_max(c), RESP_MAX);
-	assert_int_equal(call(c, buf, REQ_MAX + 1, 1), -EMSGSIZE);
-	assert_int_equal(call(c, buf, UINT32_MAX, 1), -EMSGSIZE);
-	assert_int_equal(crpc_ipc_client_open(c), 0);
-	assert_int_equal(call(c, buf, REQ_MAX, 1), 0);
-	req = recv_one(s);
-	assert_int_equal(
-		crpc_ipc_server_reply(s, now_ns(), req.token, buf, RESP_MAX + 1), -EMSGSIZE);
-	assert_int_equal(crpc_ipc_server_fail(s, now_ns(), req.token, 0), -EINVAL);
-	assert_int_equal(crpc_ipc_server_fail(s, now_ns(), req.token, -4096), -EINVAL);
-	assert_idle(s, c);
-	assert_int_equal(
-		crpc_ipc_server_reply(s, now_ns(), req.token, buf, RESP_MAX), 0); /* still open */
-	assert_int_equal(poll_one(c).len, RESP_MAX);
-	crpc_ipc_client_close(c);
-	crpc_ipc_server_free(s);
 }
 
 /* ---- depth, order, slots ---- */
 
-static void
-depth_is_the_back_pressure(void **state)
+TEST(depth_is_the_back_pressure)
 {
 	static const uint32_t depths[] = {1, 2, 3, 4, 31, 32, 255, 256};
 	struct crpc_ipc_server *s;
@@ -141,220 +105,38 @@ depth_is_the_back_pressure(void **state)
 		assert_non_null(c);
 		assert_int_equal(crpc_ipc_client_depth(c), d);
 		for (i = 0; i < d; i++)
-			assert_int_equal(call(c, &i, 4, i), 0);
+			assert_ok(call(c, &i, 4, i));
 		assert_int_equal(call(c, &i, 4, i), -EAGAIN);
 		for (got = 0; got < d;)
-			got += crpc_ipc_server_recv(s, now_ns(), req + got, 256);
+			got += take(s, req + got, 256);
 		assert_int_equal(call(c, &i, 4, i), -EAGAIN); /* received is not done */
 		for (i = 0; i < d; i++) {
 			assert_int_equal(*(const uint32_t *)req[i].data, i); /* in order of call */
-			assert_int_equal(
-				crpc_ipc_server_reply(s, now_ns(), req[i].token, &i, 4), 0);
+			assert_ok(reply(s, req[i].token, &i, 4));
 		}
 		assert_int_equal(call(c, &i, 4, i), -EAGAIN); /* nor is answered */
 		for (got = 0; got < d; got += n) {
-			n = crpc_ipc_client_poll(c, now_ns(), done, 256);
+			n = poll_done(c, done, 256);
 			assert_int_equal(n, crpc_min(d - got, (uint32_t)CRPC_BURST_MAX));
 			for (i = 0; i < n; i++)
 				assert_int_equal(done[i].cookie, got + i);
 		}
-		assert_int_equal(call(c, &i, 4, i), 0);
+		assert_ok(call(c, &i, 4, i));
 		crpc_ipc_client_close(c);
 		crpc_ipc_server_free(s);
 	}
-}
-
-/*
- * An answer out of order once freed the slot of another open call, whose place the next call then
- * took. One call stays open while thousands pass it; its bytes and its token stay as they were.
- */
-static void
-ooo_response_frees_other_slot(void **state)
-{
-	struct crpc_ipc_server *s = new_server(1, 4, 8, 8);
-	struct crpc_ipc_client *c = new_client(s);
-	struct crpc_req slow, req[4];
-	struct crpc_done done[4];
-	uint64_t i, k, v, n = 0;
-
-	assert_non_null(c);
-	v = 0x5105105105105100;
-	assert_int_equal(call(c, &v, 8, 999), 0);
-	slow = recv_one(s);
-	for (i = 0; i < 5000; i++) {
-		for (k = 0; k < 3; k++, n++)
-			assert_int_equal(call(c, &n, 8, n), 0);
-		assert_int_equal(call(c, &n, 8, n), -EAGAIN);
-		assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 3);
-		for (k = 3; k-- > 0;) {
-			assert_true(req[k].token != slow.token && req[k].data != slow.data);
-			assert_int_equal(
-				crpc_ipc_server_reply(s, now_ns(), req[k].token, req[k].data, 8),
-				0);
-		}
-		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), 3);
-		for (k = 0; k < 3; k++) {
-			assert_int_equal(done[k].cookie, n - 1 - k);
-			assert_int_equal(*(const uint64_t *)done[k].data, done[k].cookie);
-		}
-		assert_int_equal(*(const uint64_t *)slow.data, v);
-	}
-	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), slow.token, slow.data, 8), 0);
-	done[0] = poll_one(c);
-	assert_int_equal(done[0].cookie, 999);
-	assert_int_equal(*(const uint64_t *)done[0].data, v);
-	crpc_ipc_client_close(c);
-	crpc_ipc_server_free(s);
-}
-
-/* A completion's bytes stay until the next poll, while the server answers a whole depth more. */
-static void
-completions_stay_until_the_next_poll(void **state)
-{
-	static const uint32_t depths[] = {1, 3, 4};
-	struct crpc_ipc_server *s;
-	struct crpc_ipc_client *c;
-	struct crpc_done done[4];
-	struct crpc_req req[4];
-	uint64_t v, round, i, k, d;
-
-	for (k = 0; k < CRPC_DIM(depths); k++) {
-		d = depths[k];
-		s = new_server(1, (uint32_t)d, 8, 8);
-		c = new_client(s);
-		assert_non_null(c);
-		for (round = 0; round < 100; round++) {
-			for (i = 0; i < d; i++) {
-				v = round * d + i;
-				assert_int_equal(call(c, &v, 8, v), 0);
-			}
-			if (round != 0) /* those of the round before, still held */
-				for (i = 0; i < d; i++)
-					assert_int_equal(*(const uint64_t *)done[i].data,
-							done[i].cookie);
-			assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), d);
-			for (i = 0; i < d; i++)
-				assert_int_equal(crpc_ipc_server_reply(
-							 s, now_ns(), req[i].token, req[i].data, 8),
-					0);
-			if (round != 0)
-				for (i = 0; i < d; i++)
-					assert_int_equal(*(const uint64_t *)done[i].data,
-							done[i].cookie);
-			assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 4), d);
-		}
-		crpc_ipc_client_close(c);
-		crpc_ipc_server_free(s);
-	}
-}
-
-/* Sequence numbers travel as 32 bits: calls go on as before across their wrap. */
-static void
-sequence_numbers_wrap(void **state)
-{
-	struct crpc_ipc_server *s = new_server(1, 3, 8, 8);
-	struct crpc_ipc_client *c = new_client(s);
-	struct crpc_req req;
-	struct crpc_done done;
-	uint64_t i;
-
-	assert_non_null(c);
-	crpc_ipc_server_reap(s);
-	c->req_seq = c->resp_seq = UINT64_C(0xfffffff8);
-	s->peers[0].req_seq = s->peers[0].resp_seq = UINT64_C(0xfffffff8);
-	c->head = ipc_slot_at(c->resp, (uint32_t)c->resp_seq & c->resp_mask, c->resp_slot);
-	for (i = 0; i < CRPC_IPC_CHECK_POLLS; i++) /* the client looks around now and then */
-		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 0);
-	for (i = 0; i < 32; i++) {
-		assert_int_equal(call(c, &i, 8, i), 0);
-		req = recv_one(s);
-		assert_int_equal(*(const uint64_t *)req.data, i);
-		assert_idle(s, c);
-		assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req.token, req.data, 8), 0);
-		done = poll_one(c);
-		assert_int_equal(done.cookie, i);
-		assert_int_equal(*(const uint64_t *)done.data, i);
-		assert_idle(s, c);
-	}
-	crpc_ipc_client_close(c);
-	crpc_ipc_server_free(s);
-}
-
-static void
-wrong_tokens_are_refused(void **state)
-{
-	struct crpc_ipc_server *s = new_server(3, 2, 8, 8);
-	struct crpc_ipc_client *c = new_client(s);
-	struct crpc_ipc_server_stats st;
-	uint64_t token, t;
-	int i;
-
-	assert_non_null(c);
-	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), 0, "x", 1), -ENOENT);
-	assert_int_equal(call(c, "x", 1, 1), 0);
-	token = recv_one(s).token;
-	for (i = 0; i < 64; i++)
-		assert_int_equal(
-			crpc_ipc_server_reply(s, now_ns(), token ^ UINT64_C(1) << i, "x", 1),
-			-ENOENT);
-	for (i = 0; i < 100000; i++)
-		if ((t = rng()) != token)
-			assert_int_equal(crpc_ipc_server_release(s, now_ns(), t), -ENOENT);
-	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), token, "x", 1), 0);
-	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), token, "x", 1), -ENOENT);
-	crpc_ipc_server_stats(s, &st);
-	assert_in_range(st.stale, 100065, 100066);
-	assert_int_equal(st.rpc.replies, 1);
-	assert_int_equal(poll_one(c).cookie, 1);
-	crpc_ipc_client_close(c);
-	crpc_ipc_server_free(s);
-}
-
-/* Past the last use that a token counts, in the lone slot and in the others. */
-static void
-serial_numbers_of_tokens_wrap(void **state)
-{
-	struct crpc_ipc_server *s = new_server(1, 4, 8, 8);
-	struct crpc_ipc_client *c;
-	struct crpc_req req[3];
-	struct crpc_done done[3];
-	uint32_t round, i, n;
-
-	for (round = 0; round < 2; round++) {
-		assert_non_null(c = round == 0 ? new_client(s) : new_colocated_client(s));
-		crpc_ipc_server_reap(s);
-		for (i = 0; i <= s->lay.req_slots; i++)
-			s->peers[0].tokens[i] |= IPC_TOKEN_DEAD - IPC_TOKEN_STEP;
-		for (i = 0; i < 3; i++)
-			assert_int_equal(call(c, &i, 4, i), 0);
-		for (n = 0; n < 3;)
-			n += crpc_ipc_server_recv(s, now_ns(), req + n, (uint16_t)(3 - n));
-		for (i = 0; i < 3; i++) {
-			assert_int_equal(
-				crpc_ipc_server_reply(s, now_ns(), req[i].token, "x", 1), 0);
-			assert_int_equal(
-				crpc_ipc_server_reply(s, now_ns(), req[i].token, "x", 1), -ENOENT);
-		}
-		for (n = 0; n < 3;)
-			n += crpc_ipc_client_poll(c, now_ns(), done, 3);
-		crpc_ipc_client_close(c);
-		assert_int_equal(crpc_ipc_server_reap(s), 1);
-	}
-	crpc_ipc_server_free(s);
 }
 
 /* A client that always has a full depth waiting does not keep the others from their turn. */
-static void
-recv_is_fair(void **state)
+TEST(recv_is_fair)
 {
-	struct crpc_ipc_server *s = new_server(8, 256, 8, 8);
+	struct crpc_ipc_server *s = keep_server(new_server(8, 256, 8, 8));
 	struct crpc_ipc_client *c[8];
 	uint64_t served[8] = {0};
 	struct crpc_req req[16];
 	struct crpc_done done[64];
 	uint32_t i, k, n;
 
-	assert_non_null(s);
 	for (i = 0; i < 8; i++)
 		assert_non_null(c[i] = new_client(s));
 	for (k = 0; k < 2000; k++) {
@@ -362,14 +144,14 @@ recv_is_fair(void **state)
 			;
 		for (i = 1; i < 8; i++)
 			if (crpc_ipc_client_open(c[i]) == 0)
-				assert_int_equal(call(c[i], "x", 1, 0), 0);
-		n = crpc_ipc_server_recv(s, now_ns(), req, 16);
+				assert_ok(call(c[i], "x", 1, 0));
+		n = take(s, req, 16);
 		for (i = 0; i < n; i++) {
 			served[req[i].peer]++;
-			assert_int_equal(crpc_ipc_server_release(s, now_ns(), req[i].token), 0);
+			assert_ok(release(s, req[i].token));
 		}
 		for (i = 0; i < 8; i++)
-			crpc_ipc_client_poll(c[i], now_ns(), done, 64);
+			poll_done(c[i], done, 64);
 	}
 	for (i = 1; i < 8; i++) /* a round is two recvs here: one of the deep client's, one of all
 				   others' */
@@ -377,21 +159,18 @@ recv_is_fair(void **state)
 	assert_true(served[0] >= 9 * 2000 / 2 - 100);
 	for (i = 0; i < 8; i++)
 		crpc_ipc_client_close(c[i]);
-	crpc_ipc_server_free(s);
 }
 
 /* ---- places ---- */
 
-static void
-a_full_server_says_so_and_places_come_back(void **state)
+TEST(a_full_server_says_so_and_places_come_back)
 {
-	struct crpc_ipc_server *s = new_server(3, 2, 8, 8);
+	struct crpc_ipc_server *s = keep_server(new_server(3, 2, 8, 8));
 	struct crpc_ipc_client *c[3];
 	struct crpc_ipc_server_stats st;
 	struct crpc_req req;
 	uint64_t i, k;
 
-	assert_non_null(s);
 	for (k = 0; k < 3; k++)
 		assert_non_null(c[k] = new_client(k & 1 ? s : NULL));
 	assert_null(new_client(s));
@@ -399,26 +178,25 @@ a_full_server_says_so_and_places_come_back(void **state)
 	assert_non_null(strstr(crpc_log_last(), "all 3 places"));
 	for (i = 0; i < 500; i++) {
 		k = rng() % 3;
-		assert_int_equal(call(c[k], &i, 8, i), 0);
+		assert_ok(call(c[k], &i, 8, i));
 		req = recv_one(s);
 		if (i & 1) /* else it leaves with the call open */
-			assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req.token, "y", 1), 0);
+			assert_ok(reply(s, req.token, "y", 1));
 		crpc_ipc_client_close(c[k]);
 		if ((i & 1) == 0) {
 			assert_int_equal(crpc_ipc_server_reap(s), 0);
-			assert_int_equal(
-				crpc_ipc_server_reply(s, now_ns(), req.token, "z", 1), -ECONNRESET);
+			assert_int_equal(reply(s, req.token, "z", 1), -ECONNRESET);
 		}
 		assert_int_equal(crpc_ipc_server_reap(s), 1);
 		assert_non_null(c[k] = new_client(i & 2 ? s : NULL));
 		assert_int_equal(crpc_ipc_client_id(c[k]), req.peer);
 		/* The new one in the old one's place is served, and the old one's token is not its.
 		 */
-		assert_int_equal(call(c[k], &i, 8, i), 0);
-		assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req.token, "z", 1), -ENOENT);
+		assert_ok(call(c[k], &i, 8, i));
+		assert_int_equal(reply(s, req.token, "z", 1), -ENOENT);
 		req = recv_one(s);
 		assert_int_equal(*(const uint64_t *)req.data, i);
-		assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req.token, &i, 8), 0);
+		assert_ok(reply(s, req.token, &i, 8));
 		assert_int_equal(poll_one(c[k]).cookie, i);
 	}
 	crpc_ipc_server_stats(s, &st);
@@ -430,75 +208,64 @@ a_full_server_says_so_and_places_come_back(void **state)
 	assert_int_equal(st.rpc.replies, 1000);
 	for (k = 0; k < 3; k++)
 		crpc_ipc_client_close(c[k]);
-	crpc_ipc_server_free(s);
 }
 
 /*
  * The bytes of a request stay until the server ends it, though its client has left: its place is
  * free for another when the last of them ended. In the lone slot, and in the others.
  */
-static void
-a_held_request_outlives_its_client(void **state)
+TEST(a_held_request_outlives_its_client)
 {
-	struct crpc_ipc_server *s = new_server(1, 4, 56, 56);
-	struct crpc_ipc_client *c;
+	struct crpc_ipc_server *s = keep_server(new_server(1, 4, 56, 56));
 	struct crpc_req req[3];
 	uint8_t msg[3][40];
-	uint32_t round, i, k;
 
-	for (round = 0; round < 20; round++) {
-		c = new_client(s);
+	for (uint32_t round = 0; round < 20; round++) {
+		struct crpc_ipc_client *c = new_client(s);
+
 		assert_non_null(c);
-		for (i = 0; i < 3; i++) {
+		for (uint32_t i = 0; i < 3; i++) {
 			memset(msg[i], (int)(round * 3 + i + 1), sizeof(msg[i]));
-			assert_int_equal(call(c, msg[i], sizeof(msg[i]), i), 0);
+			assert_ok(call(c, msg[i], sizeof(msg[i]), i));
 		}
-		for (k = 0; k < 3;)
-			k += crpc_ipc_server_recv(s, now_ns(), req + k, 3);
+		for (uint32_t k = 0; k < 3;)
+			k += take(s, req + k, 3);
 		crpc_ipc_client_close(c);
-		for (i = 0; i < 3; i++) {
+		for (uint32_t i = 0; i < 3; i++) {
 			assert_int_equal(crpc_ipc_server_reap(s), 0);
 			c = new_client(s);
 			if (c != NULL)
 				call(c, "another's", 9, 0);
-			for (k = i; k < 3; k++)
+			for (uint32_t k = i; k < 3; k++)
 				assert_memory_equal(req[k].data, msg[k], sizeof(msg[k]));
 			assert_null(c);
-			assert_int_equal(
-				crpc_ipc_server_reply(s, now_ns(), req[i].token, req[i].data, 40),
-				-ECONNRESET);
-			assert_int_equal(
-				crpc_ipc_server_release(s, now_ns(), req[i].token), -ENOENT);
+			assert_int_equal(reply(s, req[i].token, req[i].data, 40), -ECONNRESET);
+			assert_int_equal(release(s, req[i].token), -ENOENT);
 		}
 		assert_int_equal(crpc_ipc_server_reap(s), 1);
 	}
-	crpc_ipc_server_free(s);
 }
 
 /* recv() alone, without a reap, serves who connects and notices who closes. */
-static void
-the_bell_is_enough(void **state)
+TEST(the_bell_is_enough)
 {
-	struct crpc_ipc_server *s = new_server(200, 1, 8, 8);
+	struct crpc_ipc_server *s = keep_server(new_server(200, 1, 8, 8));
 	struct crpc_ipc_client *c;
 	struct crpc_req req;
 	int i, k, n;
 
-	assert_non_null(s);
 	for (i = 0; i < 300; i++) {
 		assert_non_null(c = new_client(s));
-		assert_int_equal(call(c, "x", 1, 1), 0);
+		assert_ok(call(c, "x", 1, 1));
 		for (k = 0, n = 0; k < 8 && n == 0; k++) /* 200 places, 32 looked at per recv */
-			n = crpc_ipc_server_recv(s, now_ns(), &req, 1);
+			n = take(s, &req, 1);
 		assert_int_equal(n, 1);
-		assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req.token, "y", 1), 0);
+		assert_ok(reply(s, req.token, "y", 1));
 		crpc_ipc_client_close(c);
 	}
-	crpc_ipc_server_free(s);
 }
 
-static void
-a_closing_server_fails_open_calls(void **state)
+TEST(a_closing_server_fails_open_calls)
 {
 	struct crpc_ipc_server *s = new_server(2, 100, 8, 8);
 	struct crpc_ipc_client *c = new_client(s), *late;
@@ -509,19 +276,19 @@ a_closing_server_fails_open_calls(void **state)
 
 	assert_non_null(c);
 	for (i = 1; i <= 100; i++)
-		assert_int_equal(call(c, &i, 8, i), 0);
-	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 2), 2);
-	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[1].token, req[1].data, 8), 0);
+		assert_ok(call(c, &i, 8, i));
+	assert_int_equal(take(s, req, 2), 2);
+	assert_ok(reply(s, req[1].token, req[1].data, 8));
 	crpc_ipc_server_free(s);
 	late = new_client(NULL);
 	assert_null(late);
 	assert_int_equal(errno, ENOENT);
 	/* What was answered before is delivered; the rest fails, within the bound, once each. */
-	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 64), 1);
+	assert_int_equal(poll_done(c, done, 64), 1);
 	assert_int_equal(done[0].cookie, 2);
 	assert_int_equal(done[0].status, 0);
 	for (polls = 0, i = 0; i < 99; polls++) {
-		n = crpc_ipc_client_poll(c, now_ns(), done, 64);
+		n = poll_done(c, done, 64);
 		assert_true(polls <= CRPC_IPC_CHECK_POLLS + 4);
 		for (; n > 0; n--, i++) {
 			assert_int_equal(done[n - 1].status, -ECONNRESET);
@@ -530,32 +297,29 @@ a_closing_server_fails_open_calls(void **state)
 		}
 	}
 	assert_int_equal(sum, 5050 - 2);
-	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 64), 0);
+	assert_int_equal(poll_done(c, done, 64), 0);
 	assert_int_equal(call(c, "x", 1, 1), -ECONNRESET);
 	assert_int_equal(crpc_ipc_client_status(c), -ECONNRESET);
 	assert_non_null(strstr(crpc_log_last(), "closed"));
 	crpc_ipc_client_close(c);
 }
 
-static void
-bad_configurations_are_named(void **state)
+TEST(bad_configurations_are_named)
 {
 	static const struct {
 		uint32_t clients, depth, req, resp;
 		const char *says;
 	} bad[] = {
-			{CRPC_IPC_CLIENTS_MAX + 1, 1, 8, 8,
-					"max_clients is 1025; expected 1 to 1024"},
-			{1, CRPC_IPC_DEPTH_MAX + 1, 8, 8, "depth is 257; expected 1 to 256"},
-			{1, 1, CRPC_IPC_MSG_MAX + 1, 8, "req_max is 16385"},
-			{1, 1, 8, UINT32_MAX, "resp_max is 4294967295"},
+		{CRPC_IPC_CLIENTS_MAX + 1, 1, 8, 8, "max_clients is 1025; expected 1 to 1024"},
+		{1, CRPC_IPC_DEPTH_MAX + 1, 8, 8, "depth is 257; expected 1 to 256"},
+		{1, 1, CRPC_IPC_MSG_MAX + 1, 8, "req_max is 16385"},
+		{1, 1, 8, UINT32_MAX, "resp_max is 4294967295"},
 	};
 	struct crpc_ipc_server_conf nameless = {.dir = test_dir};
 	struct crpc_ipc_server *s;
 	struct crpc_ipc_client *c;
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(bad); i++) {
+	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		assert_null(new_server(bad[i].clients, bad[i].depth, bad[i].req, bad[i].resp));
 		assert_int_equal(errno, EINVAL);
 		assert_non_null(strstr(crpc_log_last(), bad[i].says));
@@ -577,50 +341,24 @@ bad_configurations_are_named(void **state)
 	crpc_ipc_server_free(s);
 }
 
-static void
-the_dump_names_what_is_there(void **state)
+TEST(the_dump_names_what_is_there)
 {
-	struct crpc_ipc_server *s = new_server(3, 2, 8, 8);
-	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_ipc_server *s = keep_server(new_server(3, 2, 8, 8));
+	struct crpc_ipc_client *c = keep(new_client(s));
 	char *text = NULL;
 	size_t len = 0;
 	FILE *f = open_memstream(&text, &len);
 
 	assert_non_null(f);
-	assert_int_equal(call(c, "x", 1, 1), 0);
+	assert_ok(call(c, "x", 1, 1));
 	recv_one(s);
 	crpc_ipc_server_dump(s, f);
 	fclose(f);
-	assert_non_null(strstr(
-			text, "crpc.t: 1 of 3 clients, depth 2, request 8 and response 8 bytes"));
+	assert_non_null(
+		strstr(text, "crpc.t: 1 of 3 clients, depth 2, request 8 and response 8 bytes"));
 	assert_non_null(strstr(text, "client 0: served"));
 	assert_non_null(strstr(text, "open 1"));
 	free(text);
-	crpc_ipc_client_close(c);
-	crpc_ipc_server_free(s);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_size_arrives_whole),
-		cmocka_unit_test(sizes_out_of_range_take_nothing),
-		cmocka_unit_test(depth_is_the_back_pressure),
-		cmocka_unit_test(ooo_response_frees_other_slot),
-		cmocka_unit_test(completions_stay_until_the_next_poll),
-		cmocka_unit_test(sequence_numbers_wrap),
-		cmocka_unit_test(wrong_tokens_are_refused),
-		cmocka_unit_test(serial_numbers_of_tokens_wrap),
-		cmocka_unit_test(recv_is_fair),
-		cmocka_unit_test(a_full_server_says_so_and_places_come_back),
-		cmocka_unit_test(a_held_request_outlives_its_client),
-		cmocka_unit_test(the_bell_is_enough),
-		cmocka_unit_test(a_closing_server_fails_open_calls),
-		cmocka_unit_test(bad_configurations_are_named),
-		cmocka_unit_test(the_dump_names_what_is_there),
-	};
-
-	rng_init();
-	return cmocka_run_group_tests_name("ipc", tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

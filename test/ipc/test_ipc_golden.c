@@ -28,24 +28,22 @@ print_run(FILE *f, struct crpc_ipc_server *s, struct crpc_ipc_client *c)
 	struct crpc_req req[8];
 	uint8_t copy[4 * CRPC_CACHE_LINE];
 
-	assert_int_equal(
-		crpc_ipc_server_release(s, now_ns(), s->peers[0].tokens[2]), 0); /* the message */
-	while (crpc_ipc_client_poll(c, now_ns(), done, 8) != 0)
+	assert_ok(release(s, s->peers[0].tokens[2])); /* the message */
+	while (poll_done(c, done, 8) != 0)
 		;
 	assert_int_equal(call_burst(c, "1111222233334444", 4, cookies, 4), 4);
-	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), 4);
+	assert_int_equal(take(s, req, 8), 4);
 	assert_int_equal(s->peers[0].resp_seq, 4);
 	/* The ring's first lap has none. */
 	s->peers[0].resp_seq = c->resp_seq = 20;
 	c->head = ipc_slot_at(c->resp, 4, c->resp_slot);
-	assert_int_equal(
-		crpc_ipc_server_reply_burst(s, now_ns(), req, "aaaaabbbbbcccccddddd", 5, 4), 4);
+	assert_int_equal(reply_burst(s, req, "aaaaabbbbbcccccddddd", 5, 4), 4);
 	memcpy(copy, c->head, sizeof(copy));
-	golden_bytes(f, "client 0: run of 4 answers", s->lay.resp_off + 4 * s->lay.resp_slot, copy,
-			16);
+	golden_bytes(
+		f, "client 0: run of 4 answers", s->lay.resp_off + 4 * s->lay.resp_slot, copy, 16);
 	golden_bytes(f, "client 0: their bytes", s->lay.resp_off + 8 * s->lay.resp_slot - 32,
-			copy + ipc_run_data(4, 5), 32);
-	assert_int_equal(crpc_ipc_client_poll(c, now_ns(), done, 8), 4);
+		copy + ipc_run_data(4, 5), 32);
+	assert_int_equal(poll_done(c, done, 8), 4);
 }
 
 static char *
@@ -59,7 +57,6 @@ describe(void)
 	char *text = NULL;
 	size_t len = 0;
 	FILE *f = open_memstream(&text, &len);
-	uint32_t i;
 
 	assert_non_null(f);
 	assert_non_null(s);
@@ -73,19 +70,19 @@ describe(void)
 		f, "fresh segment: 3 clients, depth 5, request 100, response 40", 0, copy, 256);
 
 	assert_non_null(c = new_client(s));
-	assert_int_equal(call(c, "alone", 5, 9), 0);
+	assert_ok(call(c, "alone", 5, 9));
 	print_slot(f, "client 0: lone request", s, s->lay.req_off + s->lay.lone_off);
-	for (i = 0; i < 2; i++)
-		assert_int_equal(call(c, "request", i == 1 ? 0 : 7, i), 0);
-	assert_int_equal(crpc_ipc_client_notify(c, now_ns(), "message", 7), 0);
-	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 4), 4);
-	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[0].token, "answer", 6), 0);
-	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[2].token, "answer", 6), 0);
-	assert_int_equal(crpc_ipc_server_fail(s, now_ns(), req[1].token, -ETIMEDOUT), 0);
+	for (uint32_t i = 0; i < 2; i++)
+		assert_ok(call(c, "request", i == 1 ? 0 : 7, i));
+	assert_ok(crpc_ipc_client_notify(c, now_ns(), "message", 7));
+	assert_int_equal(take(s, req, 4), 4);
+	assert_ok(reply(s, req[0].token, "answer", 6));
+	assert_ok(reply(s, req[2].token, "answer", 6));
+	assert_ok(crpc_ipc_server_fail(s, now_ns(), req[1].token, -ETIMEDOUT));
 	print_slot(f, "client 0: claim", s, IPC_CTL_OFF);
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
 		print_slot(f, "client 0: request", s, s->lay.req_off + i * s->lay.req_slot);
-	for (i = 1; i < 3; i++)
+	for (uint32_t i = 1; i < 3; i++)
 		print_slot(f, "client 0: response", s, s->lay.resp_off + i * s->lay.resp_slot);
 	print_slot(f, "client 0: lone answer", s, s->lay.req_off + s->lay.lone_off);
 	print_run(f, s, c);
@@ -95,8 +92,7 @@ describe(void)
 	return text;
 }
 
-static void
-layout_version_4_has_these_bytes(void **state)
+TEST(layout_version_4_has_these_bytes)
 {
 	char *found, *pid;
 
@@ -110,12 +106,4 @@ layout_version_4_has_these_bytes(void **state)
 	golden_text(GOLDEN_FILE, found);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(layout_version_4_has_these_bytes),
-	};
-
-	return cmocka_run_group_tests_name("ipc_golden", tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

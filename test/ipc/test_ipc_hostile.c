@@ -54,7 +54,7 @@ client_lies(struct crpc_ipc_client *c, const struct ipc_peer *p)
 		break;
 	case 4: /* the read-only parts */
 		scribble(crpc_shm_ptr(c->seg, IPC_HEADER_OFF, 256),
-				sizeof(struct ipc_header) + sizeof(struct ipc_server_line));
+			sizeof(struct ipc_header) + sizeof(struct ipc_server_line));
 		break;
 	default: /* where the server will look, or somewhere else, what it could take for a request
 		  */
@@ -88,12 +88,12 @@ echo(struct crpc_ipc_server *s, const struct crpc_req *req)
 
 /* Serve with late and early answers. Returns how many replies the server refused. */
 static uint32_t
-serve(struct crpc_ipc_server *s, struct crpc_req *held, uint32_t *n_held)
+serve_some(struct crpc_ipc_server *s, struct crpc_req *held, uint32_t *n_held)
 {
 	struct crpc_req req[8];
 	uint32_t n, i, k, refused = 0;
 
-	n = crpc_ipc_server_recv(s, now_ns(), req, 8);
+	n = take(s, req, 8);
 	assert_true(n <= 8);
 	for (i = 0; i < n; i++) {
 		check_request(s, &req[i]);
@@ -115,16 +115,15 @@ serve(struct crpc_ipc_server *s, struct crpc_req *held, uint32_t *n_held)
 /* An honest client's call is answered within a bounded number of turns, whatever the liar does. */
 static void
 honest_round(struct crpc_ipc_server *s, struct crpc_ipc_client *h, struct crpc_req *held,
-		uint32_t *n_held)
+	uint32_t *n_held)
 {
 	uint64_t msg[4] = {rng(), rng(), rng(), rng()};
 	struct crpc_done done;
-	int turns;
 
-	assert_int_equal(call(h, msg, sizeof(msg), msg[0]), 0);
-	for (turns = 0; crpc_ipc_client_poll(h, now_ns(), &done, 1) == 0; turns++) {
+	assert_ok(call(h, msg, sizeof(msg), msg[0]));
+	for (int turns = 0; poll_done(h, &done, 1) == 0; turns++) {
 		assert_true(turns < 2000);
-		serve(s, held, n_held);
+		serve_some(s, held, n_held);
 	}
 	assert_int_equal(done.status, 0);
 	assert_int_equal(done.cookie, msg[0]);
@@ -132,10 +131,9 @@ honest_round(struct crpc_ipc_server *s, struct crpc_ipc_client *h, struct crpc_r
 	assert_memory_equal(done.data, msg, sizeof(msg));
 }
 
-static void
-a_lying_client_hurts_itself_alone(void **state)
+TEST(a_lying_client_hurts_itself_alone)
 {
-	struct crpc_ipc_server *s = new_server(3, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_server *s = keep_server(new_server(3, DEPTH, MSG_MAX, MSG_MAX));
 	struct crpc_ipc_client *honest = new_client(s), *liar = new_client(NULL);
 	struct crpc_ipc_server_stats st;
 	struct crpc_req held[64];
@@ -147,7 +145,7 @@ a_lying_client_hurts_itself_alone(void **state)
 		id = crpc_ipc_client_id(liar);
 		for (k = (uint32_t)(rng() % 4); k > 0; k--)
 			client_lies(liar, &s->peers[id]);
-		serve(s, held, &n_held);
+		serve_some(s, held, &n_held);
 		honest_round(s, honest, held, &n_held);
 		if (rng() % 40 != 0)
 			continue;
@@ -159,7 +157,7 @@ a_lying_client_hurts_itself_alone(void **state)
 		assert_int_equal(st.clients, 1);
 		/* The header is the liar's to spoil for those who come by name. */
 		memcpy(crpc_shm_ptr(s->seg, IPC_HEADER_OFF, sizeof(s->lay)), &s->lay,
-				sizeof(s->lay));
+			sizeof(s->lay));
 		liar = new_client(NULL);
 		assert_non_null(liar);
 		honest_round(s, liar, held, &n_held);
@@ -167,23 +165,20 @@ a_lying_client_hurts_itself_alone(void **state)
 	}
 	crpc_ipc_server_stats(s, &st);
 	assert_true(lives > 100 && st.rpc.malformed > 100); /* the lies did reach it */
-	assert_int_equal(crpc_ipc_client_status(honest), 0);
+	assert_ok(crpc_ipc_client_status(honest));
 	crpc_ipc_client_close(liar);
 	crpc_ipc_client_close(honest);
-	crpc_ipc_server_free(s);
 }
 
 /* No honest client here: every word of the segment is fair game, the server lives through it. */
-static void
-a_scribbled_segment_does_not_hurt_the_server(void **state)
+TEST(a_scribbled_segment_does_not_hurt_the_server)
 {
-	struct crpc_ipc_server *s = new_server(5, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_server *s = keep_server(new_server(5, DEPTH, MSG_MAX, MSG_MAX));
 	struct crpc_ipc_client *c[3];
 	struct crpc_req held[64];
 	struct crpc_done done[8];
 	uint32_t n_held = 0, i, k;
 
-	assert_non_null(s);
 	for (k = 0; k < 3; k++)
 		assert_non_null(c[k] = new_client(s));
 	for (i = 0; i < STEPS; i++) {
@@ -191,20 +186,19 @@ a_scribbled_segment_does_not_hurt_the_server(void **state)
 		call(c[k], &i, 4, i);
 		scribble(crpc_shm_ptr(s->seg, 0, crpc_shm_size(s->seg)), crpc_shm_size(s->seg));
 		client_lies(c[k], &s->peers[c[k]->id]);
-		serve(s, held, &n_held);
-		crpc_ipc_client_poll(c[k], now_ns(), done, 8);
+		serve_some(s, held, &n_held);
+		poll_done(c[k], done, 8);
 		if (rng() % 100 == 0) {
 			crpc_ipc_client_close(c[k]);
 			for (uint32_t r = 0; r < 4; r++)
 				crpc_ipc_server_reap(s);
 			memcpy(crpc_shm_ptr(s->seg, IPC_HEADER_OFF, sizeof(s->lay)), &s->lay,
-					sizeof(s->lay));
+				sizeof(s->lay));
 			assert_non_null(c[k] = new_client(s));
 		}
 	}
 	for (k = 0; k < 3; k++)
 		crpc_ipc_client_close(c[k]);
-	crpc_ipc_server_free(s);
 }
 
 /* A run of responses at the head, to requests of which some are open, some not, some twice. */
@@ -269,7 +263,7 @@ be_lied_to(uint32_t resp_max)
 		}
 		server_lies(c);
 		n = (uint32_t)(rng() % 8);
-		n = crpc_ipc_client_poll(c, now_ns(), done, (uint16_t)n);
+		n = poll_done(c, done, (uint16_t)n);
 		ended += n;
 		runs += c->run_at != 0;
 		for (k = 0; k < n; k++) {
@@ -286,7 +280,7 @@ be_lied_to(uint32_t resp_max)
 		if (crpc_ipc_client_status(c) == 0)
 			continue;
 		assert_int_equal(crpc_ipc_client_status(c), -EPROTO);
-		while ((n = crpc_ipc_client_poll(c, now_ns(), done, 8)) != 0)
+		while ((n = poll_done(c, done, 8)) != 0)
 			ended += n;
 		assert_int_equal(opened, ended);
 		crpc_ipc_client_close(c);
@@ -300,73 +294,59 @@ be_lied_to(uint32_t resp_max)
 	return runs;
 }
 
-static void
-a_lying_server_cannot_fool_a_client(void **state)
+TEST(a_lying_server_cannot_fool_a_client)
 {
 	be_lied_to(MSG_MAX);
 	assert_true(be_lied_to(CRPC_IPC_SMALL) > 100); /* slots of one line: there are runs */
 }
 
 /* A client that the server dropped learns it: its calls fail. */
-static void
-a_dropped_client_is_told(void **state)
+TEST(a_dropped_client_is_told)
 {
-	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, MSG_MAX);
-	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_ipc_server *s = keep_server(new_server(1, DEPTH, MSG_MAX, MSG_MAX));
+	struct crpc_ipc_client *c = keep(new_client(s));
 	struct crpc_req req[8];
 	struct crpc_done done;
-	int polls;
 
-	assert_non_null(c);
-	assert_int_equal(call(c, "x", 1, 1), 0);
-	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), 1);
+	assert_ok(call(c, "x", 1, 1));
+	assert_int_equal(take(s, req, 8), 1);
 	crpc_store_release(&c->next->word, ipc_word((uint32_t)c->req_seq, MSG_MAX + 1, 0));
-	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req + 1, 7), 0);
+	assert_int_equal(take(s, req + 1, 7), 0);
 	assert_non_null(strstr(crpc_log_last(), "request size is 201, expected at most 200"));
-	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req[0].token, "y", 1), -ECONNRESET);
-	for (polls = 0; crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0; polls++)
+	assert_int_equal(reply(s, req[0].token, "y", 1), -ECONNRESET);
+	for (int polls = 0; poll_done(c, &done, 1) == 0; polls++)
 		assert_true(polls <= CRPC_IPC_CHECK_POLLS);
 	assert_int_equal(done.status, -ECONNRESET);
 	assert_int_equal(done.cookie, 1);
 	assert_int_equal(call(c, "x", 1, 1), -EPROTO);
-	crpc_ipc_client_close(c);
-	crpc_ipc_server_free(s);
 }
 
 /* A breach in the lone slot, and a request of the same number in the ring: that is not read. */
-static void
-nothing_is_read_of_a_dropped_client(void **state)
+TEST(nothing_is_read_of_a_dropped_client)
 {
-	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, MSG_MAX);
-	struct crpc_ipc_client *c = new_client(s);
+	struct crpc_ipc_server *s = keep_server(new_server(1, DEPTH, MSG_MAX, MSG_MAX));
+	struct crpc_ipc_client *c = keep(new_client(s));
 	struct crpc_req req[8];
 
-	assert_non_null(c);
 	crpc_store_release(&c->next->word, ipc_word((uint32_t)c->req_seq, 8, c->next_slot + 1));
 	crpc_store_release(&c->lone->word, ipc_word((uint32_t)c->req_seq, CRPC_IPC_SMALL + 1, 0));
-	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), 0);
+	assert_int_equal(take(s, req, 8), 0);
 	assert_non_null(
 		strstr(crpc_log_last(), "size of a lone request is 57, expected at most 56"));
 	assert_int_equal(s->peers[0].state, IPC_PEER_DROPPED);
-	assert_int_equal(crpc_ipc_server_recv(s, now_ns(), req, 8), 0);
-	crpc_ipc_client_close(c);
-	crpc_ipc_server_free(s);
+	assert_int_equal(take(s, req, 8), 0);
 }
 
 /* Each number of the layout, changed by each bit: refused, with the values said. */
-static void
-a_wrong_layout_is_refused(void **state)
+TEST(a_wrong_layout_is_refused)
 {
-	struct crpc_ipc_server *s = new_server(3, 4, 8, 8);
-	uint8_t *lay;
-	size_t bit;
+	struct crpc_ipc_server *s = keep_server(new_server(3, 4, 8, 8));
+	uint8_t *lay = crpc_shm_ptr(s->seg, IPC_HEADER_OFF, sizeof(s->lay));
 
-	assert_non_null(s);
-	lay = crpc_shm_ptr(s->seg, IPC_HEADER_OFF, sizeof(s->lay));
-	for (bit = 0; bit < 8 * sizeof(s->lay); bit++) {
+	for (size_t bit = 0; bit < 8 * sizeof(s->lay); bit++) {
 		/* 8 bytes at most, or a few more: the same slots, so no contradiction to find. */
 		if (bit / 8 == offsetof(struct ipc_header, req_max) ||
-				bit / 8 == offsetof(struct ipc_header, resp_max))
+			bit / 8 == offsetof(struct ipc_header, resp_max))
 			continue;
 		lay[bit / 8] ^= (uint8_t)(1 << bit % 8);
 		assert_null(new_client(NULL));
@@ -386,24 +366,9 @@ a_wrong_layout_is_refused(void **state)
 	crpc_shm_header(s->seg)->kind ^= 1;
 	/* Consistent, and larger than the file. */
 	((struct ipc_header *)(void *)lay)->max_clients = 500;
-	assert_int_equal(__crpc_ipc_layout((struct ipc_header *)(void *)lay, "t"), 0);
+	assert_ok(__crpc_ipc_layout((struct ipc_header *)(void *)lay, "t"));
 	assert_null(new_client(NULL));
 	assert_int_equal(errno, EPROTO);
-	crpc_ipc_server_free(s);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_lying_client_hurts_itself_alone),
-		cmocka_unit_test(a_scribbled_segment_does_not_hurt_the_server),
-		cmocka_unit_test(a_lying_server_cannot_fool_a_client),
-		cmocka_unit_test(a_dropped_client_is_told),
-		cmocka_unit_test(nothing_is_read_of_a_dropped_client),
-		cmocka_unit_test(a_wrong_layout_is_refused),
-	};
-
-	rng_init();
-	return cmocka_run_group_tests_name("ipc_hostile", tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

@@ -64,7 +64,7 @@ tear_down(void **state)
 }
 
 static void
-need(bool ok)
+require(bool ok)
 {
 	if (!ok && in_victim)
 		_exit(3);
@@ -76,12 +76,12 @@ static struct crpc_ipc_server *
 make_server(struct crpc_arena_cache *m)
 {
 	struct crpc_ipc_server_conf conf = {.name = "t",
-			.dir = test_dir,
-			.max_clients = 3,
-			.depth = DEPTH,
-			.req_max = 56,
-			.resp_max = resp_max,
-			.arena = m};
+		.dir = test_dir,
+		.max_clients = 3,
+		.depth = DEPTH,
+		.req_max = 56,
+		.resp_max = resp_max,
+		.arena = m};
 	struct crpc_ipc_server *s = crpc_ipc_server_create(&conf);
 
 	if (s != NULL) {
@@ -94,29 +94,26 @@ make_server(struct crpc_arena_cache *m)
 static struct crpc_ipc_client *
 make_client(struct crpc_arena_cache *m, uint32_t timeout_ms)
 {
-	struct crpc_ipc_client_conf conf = {.name = "t",
-			.dir = test_dir,
-			.timeout_ms = timeout_ms,
-			.probe_ms = 1,
-			.arena = m};
+	struct crpc_ipc_client_conf conf = {
+		.name = "t", .dir = test_dir, .timeout_ms = timeout_ms, .probe_ms = 1, .arena = m};
 
 	return crpc_ipc_client_connect(&conf);
 }
 
 /* One turn of a server: answers in every way there is. */
 static uint32_t
-serve(struct crpc_ipc_server *s)
+serve_in_all_ways(struct crpc_ipc_server *s)
 {
 	static uint8_t msgs[32 * 32];
 	struct crpc_ipc_block b;
 	struct crpc_req req[32];
-	uint16_t n = crpc_ipc_server_recv(s, now_ns(), req, 32), i;
+	uint16_t n = take(s, req, 32), i;
 
-	if (n >= 4 && crpc_ipc_server_reply_burst(s, now_ns(), req, msgs, 32, n) == n)
+	if (n >= 4 && reply_burst(s, req, msgs, 32, n) == n)
 		return n;
 	for (i = 0; i < n; i++) {
 		if (crpc_ipc_server_block(s, req[i].token, &b) == 0 && req[i].len != 0)
-			crpc_ipc_server_reply_ref(s, now_ns(), req[i].token, b.ref, "ref", 3);
+			reply_ref(s, req[i].token, b.ref, "ref", 3);
 		else if (req[i].len == 33 && resp_max >= 100)
 			answer(s, &req[i], msgs, 100);
 		else
@@ -131,7 +128,7 @@ has_ended(pid_t pid)
 {
 	siginfo_t info = {0};
 
-	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT), 0);
+	assert_ok(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOHANG | WNOWAIT));
 	return info.si_pid == pid;
 }
 
@@ -146,8 +143,8 @@ finish(struct crpc_ipc_client *c)
 	struct crpc_done done[DEPTH];
 
 	while (crpc_ipc_client_open(c) != 0) {
-		crpc_idle_turn(&idle, crpc_ipc_client_poll(c, now_ns(), done, DEPTH));
-		need(now_ms() < end);
+		crpc_idle_turn(&idle, poll_done(c, done, DEPTH));
+		require(now_ms() < end);
 	}
 }
 
@@ -158,9 +155,8 @@ client_life(struct crpc_ipc_client *c, struct crpc_arena_cache *m)
 	static const uint64_t cookies[DEPTH];
 	uint8_t msgs[DEPTH * 32] = {0}, back[200];
 	uint64_t ref;
-	int i;
 
-	for (i = 0; i < 6 && crpc_ipc_client_status(c) == 0; i++) {
+	for (int i = 0; i < 6 && crpc_ipc_client_status(c) == 0; i++) {
 		usleep(100); /* the server sleeps on it meanwhile */
 		crpc_ipc_client_call_sync(c, now_ns(), msgs, 32 + (i & 1), back, sizeof(back), 0);
 		call(c, msgs, 40, 1);
@@ -183,22 +179,21 @@ static pid_t
 client_victim(const char *point, uint32_t nth)
 {
 	struct crpc_arena_cache *m;
-	struct crpc_ipc_client *c;
 	pid_t pid = fork_mortal();
-	int i;
 
 	if (pid != 0)
 		return pid;
 	in_victim = true;
 	m = crpc_arena_join(arena, NULL);
-	need(m != NULL);
+	require(m != NULL);
 	if (point != NULL)
 		crpc_crash_arm(point, nth);
 	else
 		crpc_crash_arm_nth(nth);
-	for (i = 0; i < 4; i++) {
-		c = make_client(m, SOON_MS);
-		need(c != NULL);
+	for (int i = 0; i < 4; i++) {
+		struct crpc_ipc_client *c = make_client(m, SOON_MS);
+
+		require(c != NULL);
 		client_life(c, m);
 		crpc_ipc_client_close(c);
 	}
@@ -214,9 +209,9 @@ honest_call(struct crpc_ipc_server *s, struct crpc_ipc_client *h)
 	uint64_t v = rng(), end = now_ms() + SOON_MS;
 	struct crpc_done done;
 
-	assert_int_equal(call(h, &v, 8, v), 0);
-	while (crpc_ipc_client_poll(h, now_ns(), &done, 1) == 0) {
-		serve(s);
+	assert_ok(call(h, &v, 8, v));
+	while (poll_done(h, &done, 1) == 0) {
+		serve_in_all_ways(s);
 		assert_true(now_ms() < end);
 	}
 	assert_int_equal(done.status, 0);
@@ -229,17 +224,17 @@ nothing_is_left(struct crpc_arena_cache *m)
 	struct crpc_arena_report r;
 	struct crpc_arena_usage u;
 
-	assert_int_equal(crpc_arena_reclaim(arena, 0, NULL), 0);
-	assert_int_equal(crpc_arena_usage(arena, crpc_arena_member(m), &u), 0);
+	assert_ok(crpc_arena_reclaim(arena, 0, NULL));
+	assert_ok(crpc_arena_usage(arena, crpc_arena_member(m), &u));
 	assert_int_equal(u.allocated + u.given + u.to_it, 0);
-	assert_int_equal(crpc_arena_check(arena, &r), 0);
+	assert_ok(crpc_arena_check(arena, &r));
 	assert_int_equal(r.blocks_allocated + r.blocks_transit, 0);
 }
 
 /* Serve the victim to its end. True: it was killed. */
 static bool
-outlive_client(struct crpc_ipc_server *s, struct crpc_ipc_client *h, struct crpc_arena_cache *m,
-		pid_t pid)
+outlive_client(
+	struct crpc_ipc_server *s, struct crpc_ipc_client *h, struct crpc_arena_cache *m, pid_t pid)
 {
 	uint64_t end = now_ms() + RUN_MS;
 	struct crpc_ipc_server_stats st;
@@ -247,7 +242,7 @@ outlive_client(struct crpc_ipc_server *s, struct crpc_ipc_client *h, struct crpc
 	int status, i;
 
 	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (serve(s) == 0)
+		if (serve_in_all_ways(s) == 0)
 			sched_yield();
 		if (turn++ % 8 == 0)
 			crpc_ipc_server_reap(s);
@@ -259,14 +254,14 @@ outlive_client(struct crpc_ipc_server *s, struct crpc_ipc_client *h, struct crpc
 	honest_call(s, h);
 	for (i = 0; i < 3; i++) { /* three places, and what was published before close */
 		crpc_ipc_server_reap(s);
-		while (serve(s) != 0)
+		while (serve_in_all_ways(s) != 0)
 			;
 	}
 	crpc_ipc_server_stats(s, &st);
 	assert_int_equal(st.clients, 1);
 	assert_int_equal(st.open, 0);
 	assert_int_equal(st.rpc.malformed, 0);
-	assert_int_equal(crpc_ipc_client_status(h), 0);
+	assert_ok(crpc_ipc_client_status(h));
 	nothing_is_left(m);
 	return WIFSIGNALED(status);
 }
@@ -280,21 +275,20 @@ server_victim(const char *point, uint32_t nth)
 	struct crpc_ipc_server *s;
 	struct crpc_arena_cache *m;
 	pid_t pid = fork_mortal();
-	uint32_t turn;
 
 	if (pid != 0)
 		return pid;
 	in_victim = true;
 	m = crpc_arena_join(arena, NULL);
-	need(m != NULL);
+	require(m != NULL);
 	if (point != NULL)
 		crpc_crash_arm(point, nth);
 	else if (nth != 0)
 		crpc_crash_arm_nth(nth);
 	s = make_server(m);
-	need(s != NULL);
-	for (turn = 0;; turn++) {
-		crpc_idle_turn(&idle, serve(s));
+	require(s != NULL);
+	for (uint32_t turn = 0;; turn++) {
+		crpc_idle_turn(&idle, serve_in_all_ways(s));
 		if (turn % 8 == 0)
 			crpc_ipc_server_reap(s);
 	}
@@ -315,16 +309,16 @@ connect_to(pid_t pid, struct crpc_arena_cache *m)
 {
 	uint64_t end = now_ms() + RUN_MS;
 	struct crpc_ipc_client *c;
-	bool ended;
 
 	for (;;) {
-		ended = has_ended(pid);
+		bool ended = has_ended(pid);
+
 		c = make_client(m, 0);
 		if (c != NULL || ended)
 			break;
 		/* Not there yet, or it has not taken the last client's place back. */
 		assert_true(errno == ECONNREFUSED || errno == ENOENT || errno == EUSERS ||
-				errno == EAGAIN);
+			errno == EAGAIN);
 		assert_true(now_ms() < end);
 		usleep(1000);
 	}
@@ -340,11 +334,11 @@ connect_to(pid_t pid, struct crpc_arena_cache *m)
 static bool
 outlive_server(struct crpc_arena_cache *m, pid_t pid)
 {
-	struct crpc_ipc_client *c;
 	int status, lives;
 
 	for (lives = 0; lives < 4; lives++) {
-		c = connect_to(pid, m);
+		struct crpc_ipc_client *c = connect_to(pid, m);
+
 		if (c == NULL)
 			break;
 		client_life(c, m);
@@ -369,7 +363,7 @@ a_successor_serves(struct crpc_arena_cache *m)
 	assert_non_null(c);
 	client_life(c, m);
 	finish(c);
-	assert_int_equal(crpc_ipc_client_status(c), 0);
+	assert_ok(crpc_ipc_client_status(c));
 	crpc_ipc_client_close(c);
 	kill(pid, SIGTERM);
 	assert_int_equal(waitpid(pid, &status, 0), pid);
@@ -378,8 +372,7 @@ a_successor_serves(struct crpc_arena_cache *m)
 
 /* ---- tests ---- */
 
-static void
-whoever_dies_at_a_point_harms_nobody(void **state)
+TEST(whoever_dies_at_a_point_harms_nobody)
 {
 	struct crpc_crash_point *const *points;
 	uint32_t n = crpc_crash_points(&points), i, pass, missed = 0;
@@ -396,8 +389,8 @@ whoever_dies_at_a_point_harms_nobody(void **state)
 		assert_non_null(h = new_client(s));
 		for (i = 0; i < n; i++)
 			if (strncmp(points[i]->name, "ipc.", 4) == 0)
-				killed[i] |= outlive_client(s, h, m,
-						client_victim(points[i]->name, 1 + 2 * pass));
+				killed[i] |= outlive_client(
+					s, h, m, client_victim(points[i]->name, 1 + 2 * pass));
 		crpc_ipc_client_close(h);
 		crpc_ipc_server_free(s);
 		for (i = 0; i < n; i++) {
@@ -421,8 +414,7 @@ whoever_dies_at_a_point_harms_nobody(void **state)
 	crpc_ipc_server_free(new_server(1, 1, 8, 8)); /* and takes the leftover with it */
 }
 
-static void
-clients_die_at_any_moment(void **state)
+TEST(clients_die_at_any_moment)
 {
 	struct crpc_arena_cache *m = crpc_arena_join(arena, NULL);
 	struct crpc_ipc_server *s;
@@ -441,8 +433,7 @@ clients_die_at_any_moment(void **state)
 	crpc_arena_leave(m);
 }
 
-static void
-servers_die_at_any_moment(void **state)
+TEST(servers_die_at_any_moment)
 {
 	struct crpc_arena_cache *m = crpc_arena_join(arena, NULL);
 	uint32_t round, killed = 0;
@@ -460,15 +451,4 @@ servers_die_at_any_moment(void **state)
 	crpc_ipc_server_free(new_server(1, 1, 8, 8));
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(whoever_dies_at_a_point_harms_nobody),
-			cmocka_unit_test(clients_die_at_any_moment),
-			cmocka_unit_test(servers_die_at_any_moment),
-	};
-
-	rng_init();
-	return cmocka_run_group_tests_name("ipc_kill", tests, set_up, tear_down);
-}
+TEST_MAIN(set_up, tear_down)

@@ -12,8 +12,8 @@
 
 #include "crpc_idle.h"
 
-#define DEPTH   8
-#define MSG_MAX 3000
+#define DEPTH        8
+#define MSG_MAX      3000
 #define UNPRIVILEGED 65534
 /* A bound for what must happen in a bounded time, on a machine that does other things too. */
 #define SOON_MS 5000
@@ -36,20 +36,9 @@ end_child(pid_t pid, int sig)
 	int status;
 
 	if (sig != 0)
-		assert_int_equal(kill(pid, sig), 0);
+		assert_ok(kill(pid, sig));
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	return status;
-}
-
-static uint32_t
-serve(struct crpc_ipc_server *s)
-{
-	struct crpc_req req[32];
-	uint16_t n = crpc_ipc_server_recv(s, now_ns(), req, 32), i;
-
-	for (i = 0; i < n; i++)
-		crpc_ipc_server_reply(s, now_ns(), req[i].token, req[i].data, req[i].len);
-	return n;
 }
 
 static void
@@ -57,11 +46,10 @@ server_main(void)
 {
 	struct crpc_idle idle = {.policy = CRPC_IDLE_YIELD};
 	struct crpc_ipc_server *s = new_server(4, DEPTH, MSG_MAX, MSG_MAX);
-	uint32_t turn;
 
 	if (s == NULL)
 		_exit(1);
-	for (turn = 0;; turn++) {
+	for (uint32_t turn = 0;; turn++) {
 		crpc_idle_turn(&idle, serve(s));
 		if (turn % 64 == 0)
 			crpc_ipc_server_reap(s);
@@ -72,7 +60,7 @@ static struct crpc_ipc_client *
 connect_soon(void)
 {
 	struct crpc_ipc_client_conf conf = {
-			.name = "t", .dir = test_dir, .timeout_ms = SOON_MS, .probe_ms = 1};
+		.name = "t", .dir = test_dir, .timeout_ms = SOON_MS, .probe_ms = 1};
 
 	return crpc_ipc_client_connect(&conf);
 }
@@ -81,11 +69,10 @@ static void
 client_that_never_polls(void)
 {
 	struct crpc_ipc_client *c = connect_soon();
-	uint64_t i;
 
 	if (c == NULL)
 		_exit(1);
-	for (i = 0; call(c, &i, 8, i) == 0; i++)
+	for (uint64_t i = 0; call(c, &i, 8, i) == 0; i++)
 		;
 	for (;;)
 		pause();
@@ -96,20 +83,18 @@ client_that_exits_without_a_word(void)
 {
 	struct crpc_ipc_client *c = connect_soon();
 	struct crpc_done done;
-	int i;
 
 	if (c == NULL)
 		_exit(1);
 	call(c, "x", 1, 1);
-	for (i = 0; i < 1000 && crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0; i++)
+	for (int i = 0; i < 1000 && poll_done(c, &done, 1) == 0; i++)
 		sched_yield();
 	_exit(0); /* no close */
 }
 
 /* ---- tests ---- */
 
-static void
-bytes_arrive_whole_between_processes(void **state)
+TEST(bytes_arrive_whole_between_processes)
 {
 	static uint8_t msg[DEPTH][MSG_MAX];
 	uint32_t len[DEPTH], i, k, n;
@@ -128,10 +113,10 @@ bytes_arrive_whole_between_processes(void **state)
 			len[i] = (uint32_t)(rng() % (rng() % 2 == 0 ? 65 : MSG_MAX + 1));
 			for (k = 0; k < len[i]; k += 97)
 				msg[i][k] = (uint8_t)rng();
-			assert_int_equal(call(c, msg[i], len[i], i), 0);
+			assert_ok(call(c, msg[i], len[i], i));
 			busy[i] = true;
 		}
-		n = crpc_ipc_client_poll(c, now_ns(), done, DEPTH);
+		n = poll_done(c, done, DEPTH);
 		for (k = 0; k < n; k++) {
 			i = (uint32_t)done[k].cookie;
 			assert_int_equal(done[k].status, 0);
@@ -152,17 +137,15 @@ bytes_arrive_whole_between_processes(void **state)
  * Killed at any moment, with or without calls open: the place is free again, round after round,
  * once the server has ended what it held.
  */
-static void
-places_of_killed_clients_come_back(void **state)
+TEST(places_of_killed_clients_come_back)
 {
-	struct crpc_ipc_server *s = new_server(4, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_server *s = keep_server(new_server(4, DEPTH, MSG_MAX, MSG_MAX));
 	struct crpc_ipc_server_stats st;
 	struct crpc_req req[64], held[3 * DEPTH];
 	uint32_t round, i, n, nheld;
 	uint64_t end;
 	pid_t pid[3];
 
-	assert_non_null(s);
 	for (round = 0; round < 100; round++) {
 		for (i = 0; i < 3; i++)
 			pid[i] = child(round & 1 ? client_that_never_polls
@@ -170,13 +153,12 @@ places_of_killed_clients_come_back(void **state)
 		end = now_ms() + rng() % 4;
 		nheld = 0;
 		do { /* leave half of the requests open */
-			n = crpc_ipc_server_recv(s, now_ns(), req, 64);
+			n = take(s, req, 64);
 			for (i = 0; i < n; i++)
 				if (i % 2 != 0)
 					held[nheld++] = req[i];
 				else
-					crpc_ipc_server_reply(
-						s, now_ns(), req[i].token, req[i].data, req[i].len);
+					reply(s, req[i].token, req[i].data, req[i].len);
 			sched_yield();
 		} while (now_ms() < end);
 		for (i = 0; i < 3; i++)
@@ -188,8 +170,7 @@ places_of_killed_clients_come_back(void **state)
 			assert_true(now_ms() < end);
 		} while (st.clients != 0);
 		for (i = 0; i < nheld; i++)
-			assert_int_equal(crpc_ipc_server_reply(s, now_ns(), held[i].token, "x", 1),
-				-ECONNRESET);
+			assert_int_equal(reply(s, held[i].token, "x", 1), -ECONNRESET);
 		crpc_ipc_server_reap(s);
 	}
 	/* Nothing is lost: all four places can be had at once. */
@@ -203,22 +184,19 @@ places_of_killed_clients_come_back(void **state)
 	assert_true(st.deaths > 50);
 	for (i = 0; i < 4; i++)
 		crpc_ipc_client_close(c[i]);
-	crpc_ipc_server_free(s);
 }
 
-static void
-hundreds_of_clients_pass_through_four_places(void **state)
+TEST(hundreds_of_clients_pass_through_four_places)
 {
-	struct crpc_ipc_server *s = new_server(4, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_server *s = keep_server(new_server(4, DEPTH, MSG_MAX, MSG_MAX));
 	struct crpc_ipc_server_stats st;
 	uint32_t started = 0, ended = 0;
 	int status;
 	pid_t pid;
 
-	assert_non_null(s);
 	while (ended < 300) {
 		for (; started < 300 && started - ended < 8;
-				started++) /* more than there are places */
+			started++) /* more than there are places */
 			child(client_that_exits_without_a_word);
 		serve(s);
 		crpc_ipc_server_reap(s);
@@ -233,30 +211,28 @@ hundreds_of_clients_pass_through_four_places(void **state)
 	assert_int_equal(st.clients, 0);
 	assert_int_equal(st.deaths, 300);
 	assert_true(st.rpc.requests >= 300 - st.lost_calls);
-	crpc_ipc_server_free(s);
 }
 
-static void
-a_killed_server_fails_calls_and_its_successor_starts(void **state)
+TEST(a_killed_server_fails_calls_and_its_successor_starts)
 {
 	struct crpc_ipc_client *c = NULL;
 	struct crpc_done done[DEPTH];
-	uint32_t round, n;
 	uint64_t end, i;
-	pid_t server;
 
-	for (round = 0; round < 20; round++) {
-		server = child(server_main); /* over the leftover of the one before */
+	for (uint32_t round = 0; round < 20; round++) {
+		pid_t server = child(server_main); /* over the leftover of the one before */
+
 		c = connect_soon();
 		assert_non_null(c);
 		for (i = 0; i < rng() % 2000; i++) {
 			call(c, "x", 1, i);
-			crpc_ipc_client_poll(c, now_ns(), done, DEPTH);
+			poll_done(c, done, DEPTH);
 		}
 		end_child(server, SIGKILL);
 		end = now_ms() + SOON_MS;
 		while (call(c, "x", 1, 0) != -ECONNRESET || crpc_ipc_client_open(c) != 0) {
-			n = crpc_ipc_client_poll(c, now_ns(), done, DEPTH);
+			uint32_t n = poll_done(c, done, DEPTH);
+
 			while (n-- > 0)
 				assert_true(done[n].status == 0 || done[n].status == -ECONNRESET);
 			assert_true(now_ms() < end);
@@ -270,29 +246,27 @@ a_killed_server_fails_calls_and_its_successor_starts(void **state)
 	crpc_ipc_server_free(new_server(1, 1, 1, 1)); /* and takes the file with it */
 }
 
-static void
-a_stopped_server_is_late_not_dead(void **state)
+TEST(a_stopped_server_is_late_not_dead)
 {
 	pid_t server = child(server_main);
 	struct crpc_ipc_client *c = connect_soon();
 	struct crpc_ipc_client_stats st;
 	struct crpc_done done;
-	uint64_t end;
 	int status;
 
 	assert_non_null(c);
-	assert_int_equal(kill(server, SIGSTOP), 0);
+	assert_ok(kill(server, SIGSTOP));
 	assert_int_equal(waitpid(server, &status, WUNTRACED), server);
-	assert_int_equal(call(c, "x", 1, 7), 0);
-	for (end = now_ms() + 300; now_ms() < end;)
-		assert_int_equal(crpc_ipc_client_poll(c, now_ns(), &done, 1), 0);
+	assert_ok(call(c, "x", 1, 7));
+	for (uint64_t end = now_ms() + 300; now_ms() < end;)
+		assert_int_equal(poll_done(c, &done, 1), 0);
 	crpc_ipc_client_stats(c, &st);
 	assert_true(st.probes > 10); /* it did ask */
-	assert_int_equal(crpc_ipc_client_status(c), 0);
+	assert_ok(crpc_ipc_client_status(c));
 	assert_null(new_server(1, 1, 1, 1));
 	assert_int_equal(errno, EADDRINUSE);
-	assert_int_equal(kill(server, SIGCONT), 0);
-	for (end = now_ms() + SOON_MS; crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0;)
+	assert_ok(kill(server, SIGCONT));
+	for (uint64_t end = now_ms() + SOON_MS; poll_done(c, &done, 1) == 0;)
 		assert_true(now_ms() < end);
 	assert_int_equal(done.cookie, 7);
 	assert_int_equal(done.status, 0);
@@ -312,24 +286,22 @@ client_without_descriptors(void)
 		_exit(1);
 	closefrom(3);
 	while (now_ms() < end)
-		if (crpc_ipc_client_poll(c, now_ns(), &done, 1) != 0 ||
-			crpc_ipc_client_status(c) != 0)
+		if (poll_done(c, &done, 1) != 0 || crpc_ipc_client_status(c) != 0)
 			_exit(2);
 	if (call(c, "x", 1, 7) != 0)
 		_exit(3);
-	while (crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0)
+	while (poll_done(c, &done, 1) == 0)
 		if (now_ms() > end + SOON_MS)
 			_exit(4);
 	_exit(done.status == 0 && done.cookie == 7 ? 0 : 5);
 }
 
 /* A program that becomes a daemon closes descriptors that are not its own: no proof of a death. */
-static void
-who_cannot_be_asked_is_not_dead(void **state)
+TEST(who_cannot_be_asked_is_not_dead)
 {
 	pid_t server = child(server_main);
 
-	assert_int_equal(end_child(child(client_without_descriptors), 0), 0);
+	assert_ok(end_child(child(client_without_descriptors), 0));
 	end_child(server, SIGKILL);
 	crpc_ipc_server_free(new_server(1, 1, 1, 1));
 }
@@ -344,34 +316,30 @@ client_that_calls_stops_and_wants_its_answer(void)
 	if (c == NULL || call(c, "x", 1, 7) != 0)
 		_exit(1);
 	raise(SIGSTOP);
-	while (crpc_ipc_client_poll(c, now_ns(), &done, 1) == 0)
+	while (poll_done(c, &done, 1) == 0)
 		if (now_ms() > end)
 			_exit(2);
 	_exit(done.status == 0 && done.cookie == 7 ? 0 : 3);
 }
 
-static void
-a_stopped_client_keeps_its_place(void **state)
+TEST(a_stopped_client_keeps_its_place)
 {
-	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_server *s = keep_server(new_server(1, DEPTH, MSG_MAX, MSG_MAX));
 	struct crpc_req req;
 	uint64_t end = now_ms() + SOON_MS;
 	int status, i;
-	pid_t pid;
+	pid_t pid = child(client_that_calls_stops_and_wants_its_answer);
 
-	assert_non_null(s);
-	pid = child(client_that_calls_stops_and_wants_its_answer);
 	assert_int_equal(waitpid(pid, &status, WUNTRACED), pid);
 	assert_true(WIFSTOPPED(status));
-	while (crpc_ipc_server_recv(s, now_ns(), &req, 1) == 0)
+	while (take(s, &req, 1) == 0)
 		assert_true(now_ms() < end);
 	for (i = 0; i < 1000; i++)
 		assert_int_equal(crpc_ipc_server_reap(s), 0);
-	assert_int_equal(crpc_ipc_server_reply(s, now_ns(), req.token, "y", 1), 0);
-	assert_int_equal(kill(pid, SIGCONT), 0);
-	assert_int_equal(end_child(pid, 0), 0);
+	assert_ok(reply(s, req.token, "y", 1));
+	assert_ok(kill(pid, SIGCONT));
+	assert_ok(end_child(pid, 0));
 	assert_int_equal(crpc_ipc_server_reap(s), 1);
-	crpc_ipc_server_free(s);
 }
 
 static void
@@ -393,25 +361,22 @@ client_with_a_child(void)
 		pause();
 }
 
-static void
-a_clients_child_does_not_keep_its_place(void **state)
+TEST(a_clients_child_does_not_keep_its_place)
 {
-	struct crpc_ipc_server *s = new_server(1, DEPTH, MSG_MAX, MSG_MAX);
+	struct crpc_ipc_server *s = keep_server(new_server(1, DEPTH, MSG_MAX, MSG_MAX));
 	uint64_t end = now_ms() + SOON_MS;
 	struct crpc_req req;
 	pid_t pid, orphan;
 
-	assert_non_null(s);
 	pid = child(client_with_a_child);
-	while (crpc_ipc_server_recv(s, now_ns(), &req, 1) == 0)
+	while (take(s, &req, 1) == 0)
 		assert_true(now_ms() < end);
 	orphan = *(const pid_t *)req.data;
-	assert_int_equal(crpc_ipc_server_release(s, now_ns(), req.token), 0);
+	assert_ok(release(s, req.token));
 	end_child(pid, SIGKILL);
 	assert_int_equal(crpc_ipc_server_reap(s), 1);
-	assert_int_equal(kill(orphan, 0), 0);
-	assert_int_equal(kill(orphan, SIGKILL), 0);
-	crpc_ipc_server_free(s);
+	assert_ok(kill(orphan, 0));
+	assert_ok(kill(orphan, SIGKILL));
 }
 
 static void
@@ -421,8 +386,7 @@ late_server_main(void)
 	server_main();
 }
 
-static void
-connect_waits_for_a_late_server(void **state)
+TEST(connect_waits_for_a_late_server)
 {
 	struct crpc_ipc_client *c;
 	pid_t server;
@@ -469,11 +433,10 @@ client_that_is_answered(void)
 {
 	struct crpc_ipc_client *c = connect_soon();
 	char back[8];
-	int i;
 
 	if (c == NULL)
 		_exit(1);
-	for (i = 0; i < 100; i++)
+	for (int i = 0; i < 100; i++)
 		if (crpc_ipc_client_call_sync(c, now_ns(), "hello", 5, back, 8, 0) != 5)
 			_exit(2);
 	_exit(0); /* without a word */
@@ -495,8 +458,7 @@ client_that_is_told_of_the_death(void)
 }
 
 /* Neither side can name the other's process; each still learns of its death. */
-static void
-other_pid_namespaces_do_not_matter(void **state)
+TEST(other_pid_namespaces_do_not_matter)
 {
 	struct crpc_ipc_server *s = new_server(4, DEPTH, MSG_MAX, MSG_MAX);
 	struct crpc_ipc_server_stats st;
@@ -526,12 +488,11 @@ other_pid_namespaces_do_not_matter(void **state)
 	pid = contained(client_that_is_told_of_the_death);
 	usleep(20000);
 	end_child(server, SIGKILL);
-	assert_int_equal(end_child(pid, 0), 0);
+	assert_ok(end_child(pid, 0));
 	crpc_ipc_server_free(new_server(1, 1, 1, 1));
 }
 
-static void
-another_user_is_denied(void **state)
+TEST(another_user_is_denied)
 {
 	struct crpc_ipc_server *s;
 	int status;
@@ -539,39 +500,20 @@ another_user_is_denied(void **state)
 
 	if (geteuid() != 0)
 		skip();
-	assert_int_equal(chmod(test_dir, 0755), 0);
+	assert_ok(chmod(test_dir, 0755));
 	assert_non_null(s = new_server(1, 1, 8, 8));
 	pid = fork_mortal();
 	if (pid == 0) {
 		if (setgid(UNPRIVILEGED) != 0 || setuid(UNPRIVILEGED) != 0)
 			_exit(99);
-		_exit(new_client(NULL) == NULL && strstr(crpc_log_last(), "permission denied") !=
-										NULL
-						? errno
-						: 0);
+		_exit(new_client(NULL) == NULL &&
+					strstr(crpc_log_last(), "permission denied") != NULL
+				? errno
+				: 0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
 	assert_int_equal(WEXITSTATUS(status), EACCES);
 	crpc_ipc_server_free(s);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(connect_waits_for_a_late_server),
-			cmocka_unit_test(bytes_arrive_whole_between_processes),
-			cmocka_unit_test(places_of_killed_clients_come_back),
-			cmocka_unit_test(hundreds_of_clients_pass_through_four_places),
-			cmocka_unit_test(a_killed_server_fails_calls_and_its_successor_starts),
-			cmocka_unit_test(a_stopped_server_is_late_not_dead),
-			cmocka_unit_test(who_cannot_be_asked_is_not_dead),
-		cmocka_unit_test(a_stopped_client_keeps_its_place),
-			cmocka_unit_test(a_clients_child_does_not_keep_its_place),
-			cmocka_unit_test(other_pid_namespaces_do_not_matter),
-			cmocka_unit_test(another_user_is_denied),
-	};
-
-	rng_init();
-	return cmocka_run_group_tests_name("ipc_proc", tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

@@ -22,7 +22,7 @@ runs_verify() {
 
 # Each run of a sweep publishes new values of the same keys.
 sweep_runs() {
-	on_two_nodes 60 --sweep clients=1,2/flush=clocked,immediate --passes 1 --seconds 0.2 --warmup 0.1 \
+	on_two_nodes 60 --sweep clients=1,2/flush=clocked,immediate --repeat 1 --seconds 0.2 --warmup 0.1 \
 		>"$TMP/sweep.out" 2>"$TMP/sweep.err" || fail "the sweep ended with $?"
 	! grep -q 'gave no results\|interrupted' "$TMP/sweep.out" || fail "the sweep is not complete"
 	nothing_left "sweep"

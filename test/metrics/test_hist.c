@@ -3,25 +3,18 @@
  * The histogram: buckets tile the number line, quantiles bound the true value from above by at most
  * 1/64, merge equals recording everything in one, and the .hgrm text ends with the totals.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_hist.h"
 #include "rnd.h"
 
 static uint64_t rng_state = 42;
 
-static void
-buckets_tile_without_gap(void **state)
+TEST(buckets_tile_without_gap)
 {
-	uint32_t i;
-
-	for (i = 0; i < CRPC_HIST_BUCKETS - 1; i++) {
+	for (uint32_t i = 0; i < CRPC_HIST_BUCKETS - 1; i++) {
 		assert_int_equal(crpc_hist_index(crpc_hist_bucket_max(i)), i);
 		assert_int_equal(crpc_hist_index(crpc_hist_bucket_max(i) + 1), i + 1);
 	}
@@ -36,25 +29,23 @@ cmp_u64(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static void
-quantiles_are_within_bound(void **state)
+TEST(quantiles_are_within_bound)
 {
 	static const double qs[] = {0, 0.01, 0.5, 0.9, 0.99, 0.999, 1};
 	static uint64_t v[20000];
 	struct crpc_hist *h = calloc(1, sizeof(*h));
-	uint64_t want, got;
-	size_t i, rank;
 
 	assert_non_null(h);
-	for (i = 0; i < CRPC_DIM(v); i++) {
+	for (size_t i = 0; i < CRPC_DIM(v); i++) {
 		v[i] = rnd(&rng_state) >> (rnd(&rng_state) % 40 + 24);
 		crpc_hist_record(h, v[i]);
 	}
 	qsort(v, CRPC_DIM(v), sizeof(v[0]), cmp_u64);
-	for (i = 0; i < CRPC_DIM(qs); i++) {
-		rank = (size_t)(qs[i] * (double)CRPC_DIM(v) + 0.9999);
-		want = v[rank == 0 ? 0 : rank - 1];
-		got = crpc_hist_quantile(h, qs[i]);
+	for (size_t i = 0; i < CRPC_DIM(qs); i++) {
+		size_t rank = (size_t)(qs[i] * (double)CRPC_DIM(v) + 0.9999);
+		uint64_t want = v[rank == 0 ? 0 : rank - 1];
+		uint64_t got = crpc_hist_quantile(h, qs[i]);
+
 		assert_in_range(got, want, want + want / 64 + 1);
 	}
 	assert_int_equal(h->min, v[0]);
@@ -62,16 +53,14 @@ quantiles_are_within_bound(void **state)
 	free(h);
 }
 
-static void
-merge_equals_recording_in_one(void **state)
+TEST(merge_equals_recording_in_one)
 {
 	struct crpc_hist *h = calloc(3, sizeof(*h));
-	uint64_t v;
-	int i;
 
 	assert_non_null(h);
-	for (i = 0; i < 1000; i++) {
-		v = rnd(&rng_state) % 100000;
+	for (int i = 0; i < 1000; i++) {
+		uint64_t v = rnd(&rng_state) % 100000;
+
 		crpc_hist_record(&h[i & 1], v);
 		crpc_hist_record(&h[2], v);
 	}
@@ -82,8 +71,7 @@ merge_equals_recording_in_one(void **state)
 	free(h);
 }
 
-static void
-hgrm_ends_with_totals(void **state)
+TEST(hgrm_ends_with_totals)
 {
 	struct crpc_hist *h = calloc(1, sizeof(*h));
 	char *text = NULL;
@@ -102,15 +90,4 @@ hgrm_ends_with_totals(void **state)
 	free(h);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(buckets_tile_without_gap),
-		cmocka_unit_test(quantiles_are_within_bound),
-		cmocka_unit_test(merge_equals_recording_in_one),
-		cmocka_unit_test(hgrm_ends_with_totals),
-	};
-
-	return cmocka_run_group_tests_name("metrics", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The mailbox by which telemetry asks an owner, without telemetry. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_tel.h"
 #include "crpc_util.h"
 
@@ -46,20 +41,18 @@ owner_run(void *arg)
 }
 
 /* Proves that an answer is of one moment, of this question, and newer than the last one. */
-static void
-an_answer_is_whole(void **state)
+TEST(an_answer_is_whole)
 {
 	static struct owner o;
-	const struct box *b;
 	uint64_t last = 0;
 	pthread_t thread;
-	uint32_t i;
 
 	o.box.box.attention = &o.attention;
 	crpc_tel_open(&kind, &o.box.box);
 	assert_int_equal(pthread_create(&thread, NULL, owner_run, &o), 0);
-	for (i = 0; i < QUESTIONS; i++) {
-		b = (struct box *)crpc_tel_ask(&kind, o.box.box.id, i);
+	for (uint32_t i = 0; i < QUESTIONS; i++) {
+		const struct box *b = (struct box *)crpc_tel_ask(&kind, o.box.box.id, i);
+
 		if (b == NULL) /* A loaded machine: the owner had no turn. */
 			continue;
 		assert_int_equal(b->told[0], b->told[1] + 1);
@@ -70,12 +63,11 @@ an_answer_is_whole(void **state)
 	assert_true(last > 0);
 	crpc_store_release(&o.stop, true); /* pairs with the owner's acquire */
 	pthread_join(thread, NULL);
-	crpc_tel_close(&kind, &o.box.box);
+	crpc_tel_close(&o.box.box);
 }
 
 /* Proves that a question to an owner that stands still ends, and leaves nothing behind. */
-static void
-a_question_is_given_up(void **state)
+TEST(a_question_is_given_up)
 {
 	struct box a = {0}, b = {0};
 
@@ -85,16 +77,15 @@ a_question_is_given_up(void **state)
 	assert_null(crpc_tel_ask(&kind, b.box.id, 0));
 	assert_false(crpc_tel_asked(&b.box));
 	assert_false(crpc_tel_begin(&b.box));
-	crpc_tel_close(&kind, &a.box);
+	crpc_tel_close(&a.box);
 	assert_null(crpc_tel_ask(&kind, a.box.id, 0));
 	assert_false(crpc_tel_asked(&a.box));
-	crpc_tel_close(&kind, &b.box);
+	crpc_tel_close(&b.box);
 	assert_null(kind.boxes);
 }
 
 /* Proves what is a number, and where the next one begins. */
-static void
-numbers_are_taken(void **state)
+TEST(numbers_are_taken)
 {
 	static const struct {
 		const char *text;
@@ -117,12 +108,11 @@ numbers_are_taken(void **state)
 		{"1 ", 10, false, 0, NULL},
 		{NULL, 10, false, 0, NULL},
 	};
-	const char *at;
 	uint32_t value;
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(cases); i++) {
-		at = cases[i].text;
+	for (size_t i = 0; i < CRPC_DIM(cases); i++) {
+		const char *at = cases[i].text;
+
 		assert_int_equal(crpc_tel_number(&at, cases[i].base, &value), cases[i].good);
 		if (!cases[i].good) {
 			assert_ptr_equal(at, cases[i].text);
@@ -136,14 +126,4 @@ numbers_are_taken(void **state)
 	}
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(an_answer_is_whole),
-		cmocka_unit_test(a_question_is_given_up),
-		cmocka_unit_test(numbers_are_taken),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -7,14 +7,10 @@
  * records and writing completions. There is no other writer, so each byte can be checked.
  */
 
-#include <stdarg.h>
-#include <stddef.h>
-#include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "mlx5_copyrpc.h"
 
 #define PLAIN_QPN     0x1234
@@ -39,20 +35,24 @@ struct plain {
 	uint8_t reg[2 * PLAIN_BF_SIZE] crpc_aligned(64);
 };
 
-/* A connected QP of `depth` sends in a ring of `blocks`, with `recvs` receives, and `cqes`. */
+/* A connected QP of `depth` sends in a ring of `blocks`, with `recvs` receives, and `cqes`. It is
+ * there until the second one after it is made. */
 static inline struct plain *
 plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, uint32_t cqes)
 {
 	struct plain *p = aligned_alloc(128, crpc_align_up(sizeof(*p), 128));
-	uint32_t i;
+	static struct plain *made[2];
+	static uint32_t n;
 
 	assert_non_null(p);
+	free(made[n % 2]);
+	made[n++ % 2] = p;
 	memset(p, 0, sizeof(*p));
 	p->dev.base.fp.post = crpc_mlx5_post;
 	p->dev.base.fp.poll = crpc_mlx5_poll;
 	p->dev.table = (struct crpc_mlx5_table){.slot = p->slot, .mask = 15, .shift = 28};
 	p->dev.cq = (struct crpc_mlx5_cq){.buf = p->cq, .dbrec = p->cq_dbrec, .mask = cqes - 1};
-	for (i = 0; i < cqes; i++)
+	for (uint32_t i = 0; i < cqes; i++)
 		p->cq[i].ok.op_own = MLX5_CQE_INVALID << 4 | 1;
 	p->bf = (struct crpc_mlx5_bf){.reg = p->reg, .size = PLAIN_BF_SIZE};
 	p->qp.base.dev = &p->dev.base;
@@ -83,9 +83,9 @@ plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, 
 static inline void
 plain_ud(struct plain *p)
 {
-	static uint8_t buf[8 * CRPC_MLX5_UD_STRIDE] crpc_aligned(64);
+	static uint8_t buf[8 * CRPC_IB_UD_STRIDE] crpc_aligned(64);
 
-	p->qp.kind = CRPC_MLX5_UD;
+	p->qp.kind = CRPC_IB_UD;
 	p->qp.rq.ud = &p->ud;
 	p->qp.rq.state = CRPC_MLX5_RQ_NO_IMM;
 	p->ud.buf = buf;

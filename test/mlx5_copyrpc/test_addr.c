@@ -3,18 +3,14 @@
  * The address of a queue pair on the wire: golden bytes, and nothing damaged is taken.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_log.h"
 #include "mlx5_ring.h"
 
-static const struct crpc_mlx5_addr sample = {
+static const struct crpc_ib_addr sample = {
 	.qpn = 0x00abcdef,
 	.psn = 0x00123456,
 	.lid = 0x1122,
@@ -33,16 +29,15 @@ static const uint8_t golden[CRPC_RDMA_ADDR_LEN] = {
 };
 /* clang-format on */
 
-static void
-golden_bytes(void **state)
+TEST(golden_bytes)
 {
 	uint8_t bytes[CRPC_RDMA_ADDR_LEN];
-	struct crpc_mlx5_addr a;
+	struct crpc_ib_addr a;
 
-	crpc_mlx5_addr_encode(&sample, bytes);
+	crpc_ib_addr_encode(&sample, bytes);
 	assert_memory_equal(bytes, golden, sizeof(golden));
 	memset(&a, 0xff, sizeof(a));
-	assert_int_equal(crpc_mlx5_addr_decode(golden, CRPC_MLX5_RC, &a), 0);
+	assert_int_equal(crpc_ib_addr_decode(golden, CRPC_IB_RC, &a), 0);
 	assert_int_equal(a.qpn, sample.qpn);
 	assert_int_equal(a.psn, sample.psn);
 	assert_int_equal(a.lid, sample.lid);
@@ -54,21 +49,19 @@ golden_bytes(void **state)
 }
 
 /* The kinds with a key of their own, and no address of one is taken for another's. */
-static void
-kinds_are_told_apart(void **state)
+TEST(kinds_are_told_apart)
 {
-	struct crpc_mlx5_addr a = sample, back;
+	struct crpc_ib_addr a = sample, back;
 	uint8_t bytes[CRPC_RDMA_ADDR_LEN];
-	uint8_t kind, want;
 
-	for (kind = CRPC_MLX5_RC; kind <= CRPC_MLX5_DC; kind++) {
+	for (uint8_t kind = CRPC_IB_RC; kind <= CRPC_IB_DC; kind++) {
 		a.kind = kind;
-		a.key = kind == CRPC_MLX5_DC   ? 0xc0decafed00dbeef
-			: kind == CRPC_MLX5_UD ? 0x7fffffff
-					       : 0;
-		crpc_mlx5_addr_encode(&a, bytes);
-		for (want = CRPC_MLX5_RC; want <= CRPC_MLX5_DC; want++) {
-			assert_int_equal(crpc_mlx5_addr_decode(bytes, want, &back),
+		a.key = kind == CRPC_IB_DC   ? 0xc0decafed00dbeef
+			: kind == CRPC_IB_UD ? 0x7fffffff
+					     : 0;
+		crpc_ib_addr_encode(&a, bytes);
+		for (uint8_t want = CRPC_IB_RC; want <= CRPC_IB_DC; want++) {
+			assert_int_equal(crpc_ib_addr_decode(bytes, want, &back),
 				want == kind ? 0 : -EPROTO);
 			if (want == kind)
 				assert_true(back.key == a.key && back.kind == kind);
@@ -77,14 +70,13 @@ kinds_are_told_apart(void **state)
 	assert_int_equal(bytes[40], 0xef);
 	assert_int_equal(bytes[47], 0xc0);
 	/* A Q_Key with the highest bit would be the sender's own. */
-	a.kind = CRPC_MLX5_UD;
+	a.kind = CRPC_IB_UD;
 	a.key = 0x80000000;
-	crpc_mlx5_addr_encode(&a, bytes);
-	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_UD, &back), -EPROTO);
+	crpc_ib_addr_encode(&a, bytes);
+	assert_int_equal(crpc_ib_addr_decode(bytes, CRPC_IB_UD, &back), -EPROTO);
 }
 
-static void
-damage_is_refused_and_named(void **state)
+TEST(damage_is_refused_and_named)
 {
 	static const struct {
 		uint32_t at;
@@ -107,15 +99,14 @@ damage_is_refused_and_named(void **state)
 		{63, 0x80, "reserved"},
 	};
 	uint8_t bytes[CRPC_RDMA_ADDR_LEN];
-	struct crpc_mlx5_addr a;
-	size_t i;
+	struct crpc_ib_addr a;
 
-	for (i = 0; i < CRPC_DIM(bad); i++) {
+	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		memcpy(bytes, golden, sizeof(bytes));
 		bytes[bad[i].at] = bad[i].byte;
 		memset(&a, 0x5a, sizeof(a));
 		crpc_log_clear();
-		assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
+		assert_int_equal(crpc_ib_addr_decode(bytes, CRPC_IB_RC, &a), -EPROTO);
 		assert_non_null(strstr(crpc_log_last(), bad[i].text));
 		/* The output is set only on success. */
 		assert_int_equal(a.qpn, 0x5a5a5a5a);
@@ -123,32 +114,30 @@ damage_is_refused_and_named(void **state)
 	/* The reserved QPNs 0 and 1, that of multicast; an address without any way to the peer. */
 	memcpy(bytes, golden, sizeof(bytes));
 	memset(bytes + 8, 0, 4);
-	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
+	assert_int_equal(crpc_ib_addr_decode(bytes, CRPC_IB_RC, &a), -EPROTO);
 	bytes[8] = 1;
-	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
+	assert_int_equal(crpc_ib_addr_decode(bytes, CRPC_IB_RC, &a), -EPROTO);
 	memset(bytes + 8, 0xff, 3);
-	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
+	assert_int_equal(crpc_ib_addr_decode(bytes, CRPC_IB_RC, &a), -EPROTO);
 	memcpy(bytes, golden, sizeof(bytes));
 	bytes[7] = bytes[16] = bytes[17] = 0;
-	assert_int_equal(crpc_mlx5_addr_decode(bytes, CRPC_MLX5_RC, &a), -EPROTO);
+	assert_int_equal(crpc_ib_addr_decode(bytes, CRPC_IB_RC, &a), -EPROTO);
 	assert_non_null(strstr(crpc_log_last(), "neither LID nor GID"));
 }
 
-static void
-table_finds_what_was_added_and_nothing_else(void **state)
+TEST(table_finds_what_was_added_and_nothing_else)
 {
 	static struct crpc_mlx5_qp qps[CRPC_RDMA_QPS_MAX];
 	struct crpc_mlx5_table t;
-	uint32_t i, n;
 
-	for (n = 1; n <= CRPC_RDMA_QPS_MAX; n *= 8) {
+	for (uint32_t n = 1; n <= CRPC_RDMA_QPS_MAX; n *= 8) {
 		assert_int_equal(crpc_mlx5_table_init(&t, n), 0);
-		for (i = 0; i < n; i++) {
+		for (uint32_t i = 0; i < n; i++) {
 			/* Dense, and with high bits that differ: both occur. */
 			qps[i].qpn = i % 2 ? 0x100 + i : (i & 0xff) << 16 | i | 8;
 			crpc_mlx5_table_add(&t, &qps[i]);
 		}
-		for (i = 0; i < n; i++)
+		for (uint32_t i = 0; i < n; i++)
 			assert_int_equal(crpc_mlx5_table_find(&t, qps[i].qpn)->qpn, qps[i].qpn);
 		assert_null(crpc_mlx5_table_find(&t, 0xfffffe));
 		assert_null(crpc_mlx5_table_find(&t, 0));
@@ -160,41 +149,26 @@ table_finds_what_was_added_and_nothing_else(void **state)
  * Within a subnet the LID is enough, unless the port wants a global route header in everything, as
  * virtual functions on InfiniBand do.
  */
-static void
-ports_that_want_a_global_route_get_one(void **state)
+TEST(ports_that_want_a_global_route_get_one)
 {
-	struct crpc_mlx5_dev_ctl *dev = calloc(1, sizeof(*dev));
-	struct crpc_mlx5_addr peer = {.link_layer = IBV_LINK_LAYER_INFINIBAND, .lid = 7,
-		.has_gid = true, .gid = {0xfe, 0x80, [15] = 9}};
+	struct crpc_ib ib = {
+		.port = 1, .port_attr.link_layer = IBV_LINK_LAYER_INFINIBAND, .has_gid = true};
+	struct crpc_ib_addr peer = {.link_layer = IBV_LINK_LAYER_INFINIBAND,
+		.lid = 7,
+		.has_gid = true,
+		.gid = {0xfe, 0x80, [15] = 9}};
 	struct ibv_ah_attr ah = {0};
 
-	assert_non_null(dev);
-	dev->port = 1;
-	dev->port_attr.link_layer = IBV_LINK_LAYER_INFINIBAND;
-	dev->has_gid = true;
-	memcpy(dev->gid.raw, peer.gid, sizeof(peer.gid));
-	assert_int_equal(crpc_mlx5_route_fill(dev, &peer, &ah), 0);
+	memcpy(ib.gid.raw, peer.gid, sizeof(peer.gid));
+	assert_int_equal(crpc_ib_route_fill(&ib, &peer, &ah), 0);
 	assert_int_equal(ah.is_global, 0);
 	assert_int_equal(ah.dlid, 7);
-	dev->port_attr.flags = IBV_QPF_GRH_REQUIRED;
-	assert_int_equal(crpc_mlx5_route_fill(dev, &peer, &ah), 0);
+	ib.port_attr.flags = IBV_QPF_GRH_REQUIRED;
+	assert_int_equal(crpc_ib_route_fill(&ib, &peer, &ah), 0);
 	assert_int_equal(ah.is_global, 1);
 	assert_memory_equal(ah.grh.dgid.raw, peer.gid, sizeof(peer.gid));
-	dev->has_gid = false;
-	assert_int_equal(crpc_mlx5_route_fill(dev, &peer, &ah), -EHOSTUNREACH);
-	free(dev);
+	ib.has_gid = false;
+	assert_int_equal(crpc_ib_route_fill(&ib, &peer, &ah), -EHOSTUNREACH);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden_bytes),
-		cmocka_unit_test(kinds_are_told_apart),
-		cmocka_unit_test(damage_is_refused_and_named),
-		cmocka_unit_test(table_finds_what_was_added_and_nothing_else),
-		cmocka_unit_test(ports_that_want_a_global_route_get_one),
-	};
-
-	return cmocka_run_group_tests_name("mlx5_addr", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -15,11 +15,11 @@ enum { RC = 1, UD = 2, DCI = 4 };
 static unsigned int to_error_calls;
 
 void __wrap_crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
-int __wrap_crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state);
+int __wrap_crpc_ib_state_set(struct ibv_qp *qp, enum ibv_qp_state state);
 
 /* There is no device to move. */
 int
-__wrap_crpc_mlx5_state_set(struct ibv_qp *qp, enum ibv_qp_state state)
+__wrap_crpc_ib_state_set(struct ibv_qp *qp, enum ibv_qp_state state)
 {
 	return 0;
 }
@@ -42,8 +42,7 @@ posted_receives(const struct plain *p)
 	return be32toh(p->qp_dbrec[0]);
 }
 
-static void
-golden_completions(void **state)
+TEST(golden_completions)
 {
 	/* As a card writes them: a receive with immediate, and a remote access error. */
 	/* clang-format off */
@@ -88,13 +87,11 @@ golden_completions(void **state)
 		"qp 0x1234 (id 77): remote access error on send WQE"
 		" 0 (syndrome 0x13, vendor 0x88)"));
 	assert_int_equal(be32toh(p->cq_dbrec[0]), 2);
-	free(p);
 }
 
 /* Regression: a reader that takes an entry of the lap before. Bursts of every size, so that
  * polls end at every place of the ring, and the queue is looked at when it is empty after each. */
-static void
-owner_bit_holds_over_many_laps(void **state)
+TEST(owner_bit_holds_over_many_laps)
 {
 	struct plain *p = plain_new(64, 16, 92, 8, 16);
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
@@ -113,14 +110,12 @@ owner_bit_holds_over_many_laps(void **state)
 		assert_int_equal(be32toh(p->cq_dbrec[0]), imm & 0xffffff);
 	}
 	assert_int_equal(p->dev.stats.recv_cqes, imm);
-	free(p);
 }
 
 /* Regression: receives were consumed and their index never moved, so that after one queue's
  * worth the refill failed silently and both sides hung. Here more receives arrive than the
  * 16-bit record can count, and after each poll the device holds exactly rq_depth of them. */
-static void
-srq_consumer_index_never_advanced(void **state)
+TEST(srq_consumer_index_never_advanced)
 {
 	const uint32_t depth = 128;
 	struct plain *p = plain_new(64, 16, 92, depth, 256);
@@ -144,18 +139,18 @@ srq_consumer_index_never_advanced(void **state)
 	}
 	assert_int_equal(p->dev.stats.recv_posted, consumed);
 	assert_int_equal(p->dev.stats.recv_cqes, consumed);
-	free(p);
 }
 
 /* Executes WQEs [*ci, record) like hardware: a completion where the WQE asks for one. */
 static void
 hw_send(struct plain *p, uint32_t *ci, uint32_t max)
 {
-	const struct crpc_mlx5_ctrl *ctrl;
 	uint32_t ds;
 
 	while (max-- > 0 && ((be32toh(p->qp_dbrec[1]) - *ci) & 0xffff) != 0) {
-		ctrl = (const void *)(p->sq + (*ci & p->qp.own.bb_mask) * CRPC_MLX5_BB);
+		const struct crpc_mlx5_ctrl *ctrl =
+			(const void *)(p->sq + (*ci & p->qp.own.bb_mask) * CRPC_MLX5_BB);
+
 		assert_int_equal(be32toh(ctrl->opmod_idx_opcode) >> 8 & 0xffff, *ci & 0xffff);
 		ds = be32toh(ctrl->qpn_ds) & CRPC_MLX5_DS_MASK;
 		if (be32toh(ctrl->flags) & MLX5_WQE_CTRL_CQ_UPDATE)
@@ -167,8 +162,7 @@ hw_send(struct plain *p, uint32_t *ci, uint32_t max)
 /* Regression: a queue of unsignalled sends that fills up for good, and space that is given back
  * twice or not at all. Random bursts, sizes and signals; what comes back adds up to what was
  * posted. */
-static void
-send_queue_fills_and_recovers_with_exact_accounting(void **state)
+TEST(send_queue_fills_and_recovers_with_exact_accounting)
 {
 	struct plain *p = plain_new(32, 16, 92, 16, 64);
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
@@ -210,11 +204,9 @@ send_queue_fills_and_recovers_with_exact_accounting(void **state)
 	poll(p, cqe, CRPC_BURST_MAX);
 	assert_true(p->qp.posted - p->qp.retired < p->qp.signal_every);
 	assert_int_equal(p->dev.stats.wqes, posted);
-	free(p);
 }
 
-static void
-only_unsignalled_sends_never_block(void **state)
+TEST(only_unsignalled_sends_never_block)
 {
 	struct plain *p = plain_new(64, 1, 92, 16, 64);
 	const struct crpc_rdma_wr wr[2] = {{.op = CRPC_RDMA_WRITE}, {.op = CRPC_RDMA_WRITE}};
@@ -229,7 +221,6 @@ only_unsignalled_sends_never_block(void **state)
 		assert_int_equal(poll(p, cqe, 1), 0);
 	}
 	assert_int_equal(p->dev.stats.send_cqes, 1000);
-	free(p);
 }
 
 static union crpc_mlx5_cqe *
@@ -241,22 +232,20 @@ hw_error(struct plain *p, uint8_t opcode, uint8_t syndrome, uint16_t counter)
 	return cqe;
 }
 
-static void
-error_is_told_with_its_cause_and_each_send(void **state)
+TEST(error_is_told_with_its_cause_and_each_send)
 {
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	struct crpc_rdma_wr wr[6] = {{.wr_id = 10}, {.wr_id = 11}, {.wr_id = 12}, {.wr_id = 13},
 		{.wr_id = 14}, {.wr_id = 15}};
 	struct crpc_rdma_cqe cqe;
-	uint16_t i;
 
 	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 6), 6);
 	/* WRs 10 and 11 succeeded without a word, 12 failed, the rest is flushed, and the
 	 * receives. */
 	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 2);
-	for (i = 0; i < 16; i++)
+	for (uint16_t i = 0; i < 16; i++)
 		hw_error(p, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, i);
-	for (i = 3; i < 6; i++)
+	for (uint16_t i = 3; i < 6; i++)
 		hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, i);
 
 	/* One at a time: a small array loses nothing. */
@@ -266,7 +255,7 @@ error_is_told_with_its_cause_and_each_send(void **state)
 	assert_int_equal(cqe.wr_id, 12);
 	assert_int_equal(cqe.wrs, 3);
 	assert_non_null(strstr(crpc_log_last(), "does not answer"));
-	for (i = 3; i < 6; i++) {
+	for (uint16_t i = 3; i < 6; i++) {
 		assert_int_equal(poll(p, &cqe, 1), 1);
 		assert_int_equal(cqe.type, CRPC_RDMA_CQE_ERROR);
 		assert_int_equal(cqe.status, -ECANCELED);
@@ -276,18 +265,15 @@ error_is_told_with_its_cause_and_each_send(void **state)
 	assert_int_equal(poll(p, &cqe, 1), 0);
 	assert_int_equal(p->dev.stats.error_cqes, 20);
 	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 1), 0);
-	free(p);
 }
 
-static void
-error_of_an_idle_qp_is_told_once(void **state)
+TEST(error_of_an_idle_qp_is_told_once)
 {
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	struct crpc_rdma_cqe cqe[4];
-	uint16_t i;
 
 	/* Nothing outstanding: the flushed receives are all that shows it. */
-	for (i = 0; i < 16; i++)
+	for (uint16_t i = 0; i < 16; i++)
 		hw_error(p, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, i);
 	assert_int_equal(poll(p, cqe, 4), 1);
 	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
@@ -295,11 +281,9 @@ error_of_an_idle_qp_is_told_once(void **state)
 	assert_int_equal(cqe[0].wrs, 0);
 	/* Flushed receives are not handed out again. */
 	assert_int_equal(p->qp.rq.posted, 16);
-	free(p);
 }
 
-static void
-syndromes_map_to_errno(void **state)
+TEST(syndromes_map_to_errno)
 {
 	/* clang-format off */
 	static const int16_t want[] = {
@@ -309,17 +293,15 @@ syndromes_map_to_errno(void **state)
 		[0x15] = -ECONNRESET, [0x16] = -ECONNRESET, [0x22] = -ECONNRESET, [0xff] = -EIO,
 	};
 	/* clang-format on */
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(want); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(want); i++) {
 		if (want[i] != 0)
 			assert_int_equal(crpc_mlx5_syndrome_find((uint8_t)i)->status, want[i]);
 	}
 	assert_string_equal(crpc_mlx5_syndrome_find(0xff)->name, "unknown syndrome");
 }
 
-static void
-work_request_that_cannot_be_built_breaks_the_qp(void **state)
+TEST(work_request_that_cannot_be_built_breaks_the_qp)
 {
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	const struct crpc_rdma_wr wr[3] = {
@@ -337,7 +319,6 @@ work_request_that_cannot_be_built_breaks_the_qp(void **state)
 	assert_int_equal(cqe[0].wr_id, 99);
 	assert_int_equal(to_error_calls, 1);
 	assert_int_equal(poll(p, cqe, 4), 0);
-	free(p);
 }
 
 /* An initiator that the queue pair of p, now a DC one, sends through. */
@@ -346,13 +327,13 @@ initiator_make(struct plain *p, struct crpc_mlx5_dci *dci)
 {
 	memset(dci, 0, sizeof(*dci));
 	dci->qp.dp = p->qp;
-	dci->qp.dp.kind = CRPC_MLX5_DCI;
+	dci->qp.dp.kind = CRPC_IB_DCI;
 	dci->qp.dp.qpn = INITIATOR_QPN;
 	dci->qp.dp.base.id = 0;
 	dci->qp.dp.rq.state = CRPC_MLX5_RQ_NO_IMM;
 	crpc_mlx5_table_add(&p->dev.table, &dci->qp.dp);
 	p->dev.dci[p->dev.num_dcis++] = dci;
-	p->qp.kind = CRPC_MLX5_DC;
+	p->qp.kind = CRPC_IB_DC;
 	memset(&p->qp.own, 0, sizeof(p->qp.own));
 }
 
@@ -363,8 +344,7 @@ initiator_make(struct plain *p, struct crpc_mlx5_dci *dci)
  * breaks, and nothing counts as done. An initiator ends, and with it the queue pair that used it:
  * none of number 0, which is an initiator's, is reported.
  */
-static void
-completion_that_makes_no_sense_breaks_the_qp(void **state)
+TEST(completion_that_makes_no_sense_breaks_the_qp)
 {
 	static const struct {
 		uint8_t opcode, format, counter;
@@ -385,9 +365,8 @@ completion_that_makes_no_sense_breaks_the_qp(void **state)
 	struct crpc_mlx5_dci dci;
 	struct crpc_rdma_cqe cqe[4];
 	struct plain *p;
-	uint32_t i;
 
-	for (i = 0; i < 3 * CRPC_DIM(bad); i++) {
+	for (uint32_t i = 0; i < 3 * CRPC_DIM(bad); i++) {
 		if ((bad[i / 3].kinds >> i % 3 & 1) == 0)
 			continue;
 		p = plain_new(64, 16, 92, 16, 64);
@@ -409,38 +388,34 @@ completion_that_makes_no_sense_breaks_the_qp(void **state)
 			assert_true(crpc_mlx5_dci_is_gone(&dci));
 		else
 			assert_int_equal(p->qp.retired, 0);
-		free(p);
 	}
 }
 
 /* The QPN of a freed queue pair may be given to the next one: what the old one left unread must not
  * be taken for the new one's. */
-static void
-completions_of_a_freed_qp_are_forgotten(void **state)
+TEST(completions_of_a_freed_qp_are_forgotten)
 {
 	struct plain *p = plain_new(64, 16, 92, 16, 16);
 	struct crpc_mlx5_qp other = p->qp;
 	struct crpc_rdma_cqe cqe[16];
-	uint32_t i, lap;
 
 	other.qpn = 0x999;
 	other.base.id = 5;
 	crpc_mlx5_table_add(&p->dev.table, &other);
-	for (lap = 0; lap < 5; lap++) {
-		for (i = 0; i < 14; i++)
+	for (uint32_t lap = 0; lap < 5; lap++) {
+		for (uint32_t i = 0; i < 14; i++)
 			plain_cqe(p, MLX5_CQE_RESP_WR_IMM, i % 2 ? PLAIN_QPN : 0x999, 0);
 		crpc_mlx5_cq_forget(&p->dev.cq, PLAIN_QPN);
 		assert_int_equal(poll(p, cqe, 16), 7);
-		for (i = 0; i < 7; i++)
+		for (uint32_t i = 0; i < 7; i++)
 			assert_int_equal(cqe[i].qp_id, 5);
 		assert_int_equal(be32toh(p->cq_dbrec[0]), 14 * (lap + 1));
 	}
 	/* A ring that is full to the last entry is walked once. */
-	for (i = 0; i < 16; i++)
+	for (uint32_t i = 0; i < 16; i++)
 		plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
 	crpc_mlx5_cq_forget(&p->dev.cq, PLAIN_QPN);
 	assert_int_equal(poll(p, cqe, 16), 0);
-	free(p);
 }
 
 /* A compressed session as hardware writes it: what minis do not cover keeps its old bytes. */
@@ -466,8 +441,7 @@ plain_session(struct plain *p, uint8_t opcode, uint32_t word, uint16_t counter,
 }
 
 /* Golden bytes: a session of ten receives, two arrays; each comes as if it had been alone. */
-static void
-compressed_receives(void **state)
+TEST(compressed_receives)
 {
 	/* clang-format off */
 	static const uint8_t title[64] = {
@@ -478,61 +452,55 @@ compressed_receives(void **state)
 	struct plain *p = plain_new(64, 16, 92, 64, 16);
 	struct crpc_rdma_cqe cqe[16];
 	char text[256];
-	uint32_t i;
 
 	memcpy(&p->cq[0], title, 64);
-	for (i = 0; i < 10; i++)
+	for (uint32_t i = 0; i < 10; i++)
 		((uint8_t *)&p->cq[i < 8 ? 1 : 8])[i % 8 * 8 + 7] = (uint8_t)(100 + i);
 	crpc_mlx5_cqe_text(&p->cq[0], text, sizeof(text));
 	assert_non_null(strstr(text, "RESP_WR_IMM owner 0 qp 0x1234 counter 5 compressed"));
 	/* In two polls: what one has no room for waits, written out. */
 	assert_int_equal(poll(p, cqe, 3), 3);
 	assert_int_equal(poll(p, cqe + 3, 13), 7);
-	for (i = 0; i < 10; i++) {
+	for (uint32_t i = 0; i < 10; i++) {
 		assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_RECV);
 		assert_int_equal(cqe[i].byte_len, 100 + i);
 		assert_int_equal(cqe[i].imm, 0xabcd);
 		assert_int_equal(be16toh(p->cq[i].ok.wqe_counter), 5 + i);
 	}
 	assert_int_equal(be32toh(p->cq_dbrec[0]), 10);
-	free(p);
 }
 
 /* Sends of a session name their WQEs themselves. */
-static void
-compressed_sends(void **state)
+TEST(compressed_sends)
 {
 	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .flags = CRPC_RDMA_WR_SIGNAL};
 	struct plain *p = plain_new(64, 32, 92, 16, 64);
 	struct crpc_mlx5_mini_cqe mini[12] = {0};
 	struct crpc_rdma_cqe cqe[16];
-	uint32_t i;
 
-	for (i = 0; i < 24; i++) {
+	for (uint32_t i = 0; i < 24; i++) {
 		wr.wr_id = i;
 		assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
 	}
 	/* Every second one; they retire those between. */
-	for (i = 0; i < 12; i++) {
+	for (uint32_t i = 0; i < 12; i++) {
 		mini[i].wqe_counter = htobe16((uint16_t)(2 * i + 1));
 		mini[i].wqe_opcode = MLX5_OPCODE_RDMA_WRITE_IMM;
 	}
 	plain_session(p, MLX5_CQE_REQ, PLAIN_QPN, 0, mini, 12);
 	assert_int_equal(poll(p, cqe, 16), 12);
-	for (i = 0; i < 12; i++) {
+	for (uint32_t i = 0; i < 12; i++) {
 		assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_SEND);
 		assert_int_equal(cqe[i].wr_id, 2 * i + 1);
 		assert_int_equal(cqe[i].wrs, 2);
 	}
-	free(p);
 }
 
 /*
  * Regression: a reader that misread the format hung after some twenty completions. Sessions of
  * every length and single completions in turn, over many laps and every place of the ring's end.
  */
-static void
-sessions_and_single_completions_alternate(void **state)
+TEST(sessions_and_single_completions_alternate)
 {
 	struct plain *p = plain_new(64, 16, 92, 64, 64);
 	struct crpc_mlx5_mini_cqe mini[40] = {0};
@@ -557,21 +525,18 @@ sessions_and_single_completions_alternate(void **state)
 		assert_int_equal(seen, len);
 		assert_int_equal(be32toh(p->cq_dbrec[0]), len & 0xffffff);
 	}
-	free(p);
 }
 
 /* A session of no length closes the queue pair and nothing behind it is taken for a session. One of
  * a queue pair that is freed is forgotten as a whole. */
-static void
-odd_sessions(void **state)
+TEST(odd_sessions)
 {
 	static const uint32_t bad[] = {0, 1, 65, UINT32_MAX};
 	struct crpc_mlx5_mini_cqe mini[20] = {0};
 	struct crpc_rdma_cqe cqe[16];
 	struct plain *p;
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(bad); i++) {
+	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		p = plain_new(64, 16, 92, 64, 64);
 		plain_session(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0, mini, 2);
 		p->cq[0].ok.byte_cnt = htobe32(bad[i]);
@@ -579,7 +544,6 @@ odd_sessions(void **state)
 		assert_int_equal(poll(p, cqe, 16), 1);
 		assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
 		assert_int_equal(cqe[0].status, -EIO);
-		free(p);
 	}
 	p = plain_new(64, 16, 92, 64, 64);
 	plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
@@ -588,28 +552,25 @@ odd_sessions(void **state)
 	crpc_mlx5_cq_forget(&p->dev.cq, PLAIN_QPN);
 	assert_int_equal(poll(p, cqe, 16), 0);
 	assert_int_equal(be32toh(p->cq_dbrec[0]), 22);
-	free(p);
 }
 
 /* Datagrams on plain memory: which buffer is the completion's index, a buffer is the user's until
  * the next poll, and the record moves once per poll, after the completion queue's. Buffers have
  * room for the largest MTU. */
-static void
-datagram_buffers_are_lent_until_the_next_poll(void **state)
+TEST(datagram_buffers_are_lent_until_the_next_poll)
 {
 	struct plain *p = plain_new(64, 16, 92, 8, 64);
 	struct mlx5_wqe_data_seg wqe[8];
 	struct crpc_rdma_cqe cqe[8];
-	uint32_t i, round;
 
 	plain_ud(p);
-	crpc_mlx5_rq_prefill(CRPC_MLX5_UD, &p->ud, wqe, 8, sizeof(wqe[0]));
+	crpc_mlx5_rq_prefill(CRPC_IB_UD, &p->ud, wqe, 8, sizeof(wqe[0]));
 	assert_int_equal(be32toh(wqe[3].byte_count), 4136);
 	assert_int_equal(be32toh(wqe[3].lkey), 0x77);
 	assert_int_equal(be64toh(wqe[3].addr), (uintptr_t)p->ud.buf + 3 * 4160 + 24);
 	p->qp_dbrec[0] = htobe32(8);
-	for (round = 0; round < 10000; round++) {
-		for (i = 0; i < 3; i++) {
+	for (uint32_t round = 0; round < 10000; round++) {
+		for (uint32_t i = 0; i < 3; i++) {
 			union crpc_mlx5_cqe *c =
 				plain_cqe(p, i == 1 ? MLX5_CQE_RESP_SEND : MLX5_CQE_RESP_SEND_IMM,
 					PLAIN_QPN, (uint16_t)(3 * round + i));
@@ -620,7 +581,7 @@ datagram_buffers_are_lent_until_the_next_poll(void **state)
 		assert_int_equal(poll(p, cqe, 8), 3);
 		/* Of this poll's none is back, of the one before all are. */
 		assert_int_equal(posted_receives(p), (8 + 3 * round) & 0xffff);
-		for (i = 0; i < 3; i++) {
+		for (uint32_t i = 0; i < 3; i++) {
 			assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_DGRAM);
 			assert_int_equal(cqe[i].byte_len, i * 128);
 			assert_int_equal(cqe[i].imm, round);
@@ -638,35 +599,31 @@ datagram_buffers_are_lent_until_the_next_poll(void **state)
 	assert_int_equal(poll(p, cqe, 8), 0);
 	assert_int_equal(poll(p, cqe, 8), 1);
 	assert_int_equal(cqe[0].status, -EIO);
-	free(p);
 }
 
 /* After an error of a datagram that was sent a card goes on to receive: the driver ends that, once.
  * A DC target has no ring of its own: an error of a send that names it reads none. */
-static void
-errors_of_sends_end_the_receives_too(void **state)
+TEST(errors_of_sends_end_the_receives_too)
 {
-	static const uint8_t kinds[] = {CRPC_MLX5_UD, CRPC_MLX5_DC};
+	static const uint8_t kinds[] = {CRPC_IB_UD, CRPC_IB_DC};
 	struct crpc_rdma_wr wr[2] = {{.wr_id = 1}, {.wr_id = 2}};
 	struct crpc_rdma_cqe cqe[8];
-	struct plain *p;
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(kinds); i++) {
-		p = plain_new(64, 16, 92, 8, 64);
+	for (uint32_t i = 0; i < CRPC_DIM(kinds); i++) {
+		struct plain *p = plain_new(64, 16, 92, 8, 64);
+
 		to_error_calls = 0;
 		p->qp.kind = kinds[i];
-		if (kinds[i] == CRPC_MLX5_UD)
+		if (kinds[i] == CRPC_IB_UD)
 			assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 2);
 		else
 			memset(&p->qp.own, 0, sizeof(p->qp.own));
 		hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0);
 		hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 1);
-		assert_int_equal(poll(p, cqe, 8), kinds[i] == CRPC_MLX5_UD ? 2 : 1);
+		assert_int_equal(poll(p, cqe, 8), kinds[i] == CRPC_IB_UD ? 2 : 1);
 		assert_int_equal(cqe[0].status, -EACCES);
-		assert_int_equal(cqe[0].wrs, kinds[i] == CRPC_MLX5_UD);
+		assert_int_equal(cqe[0].wrs, kinds[i] == CRPC_IB_UD);
 		assert_int_equal(to_error_calls, 1);
-		free(p);
 	}
 }
 
@@ -683,8 +640,7 @@ progress(struct ibv_context *context)
 	return progress_result;
 }
 
-static void
-software_nic_is_driven_by_doorbells_and_dry_polls(void **state)
+TEST(software_nic_is_driven_by_doorbells_and_dry_polls)
 {
 	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .flags = CRPC_RDMA_WR_SIGNAL};
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
@@ -709,32 +665,6 @@ software_nic_is_driven_by_doorbells_and_dry_polls(void **state)
 	assert_int_equal(progress_calls, 4);
 	assert_int_equal(p->dev.stats.polls, 4);
 	assert_int_equal(p->dev.stats.empty_polls, 1);
-	free(p);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden_completions),
-		cmocka_unit_test(owner_bit_holds_over_many_laps),
-		cmocka_unit_test(srq_consumer_index_never_advanced),
-		cmocka_unit_test(send_queue_fills_and_recovers_with_exact_accounting),
-		cmocka_unit_test(only_unsignalled_sends_never_block),
-		cmocka_unit_test(error_is_told_with_its_cause_and_each_send),
-		cmocka_unit_test(error_of_an_idle_qp_is_told_once),
-		cmocka_unit_test(syndromes_map_to_errno),
-		cmocka_unit_test(work_request_that_cannot_be_built_breaks_the_qp),
-		cmocka_unit_test(completion_that_makes_no_sense_breaks_the_qp),
-		cmocka_unit_test(completions_of_a_freed_qp_are_forgotten),
-		cmocka_unit_test(datagram_buffers_are_lent_until_the_next_poll),
-		cmocka_unit_test(errors_of_sends_end_the_receives_too),
-		cmocka_unit_test(compressed_receives),
-		cmocka_unit_test(compressed_sends),
-		cmocka_unit_test(sessions_and_single_completions_alternate),
-		cmocka_unit_test(odd_sessions),
-		cmocka_unit_test(software_nic_is_driven_by_doorbells_and_dry_polls),
-	};
-
-	return cmocka_run_group_tests_name("mlx5_cqe", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -7,15 +7,11 @@
  *     DEVICE=mlx5_0               which device; default the first
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "device_end.h"
 #include "mlx5_copyrpc.h"
 
@@ -34,7 +30,6 @@ struct side {
 	uint32_t last_id; /* wr_id of the last completion of a send. */
 };
 
-static struct end end[2];
 static struct side side[2][PAIRS];
 static uint64_t drain_ns;     /* 0: the default. */
 static uint32_t signal_every; /* 0: the default. */
@@ -95,23 +90,28 @@ qp_make(int who, uint32_t i, uint32_t depth)
 	struct side *s = &side[who][i];
 
 	memset(s, 0, sizeof(*s));
-	s->qp = crpc_rdma_qp_create(end[who].dev, &conf);
-	if (s->qp == NULL)
-		fail_msg("%s", crpc_log_last());
+	s->qp = crpc_rdma_qp_create(e[who].dev, &conf);
+	assert_or_log(s->qp != NULL);
 }
 
 static void
 qp_connect(uint32_t i)
 {
 	uint8_t addr[2][CRPC_RDMA_ADDR_LEN];
-	int who;
 
-	for (who = 0; who < 2; who++)
+	for (int who = 0; who < 2; who++)
 		crpc_rdma_qp_addr(side[who][i].qp, addr[who]);
-	for (who = 0; who < 2; who++) {
-		if (crpc_rdma_qp_connect(side[who][i].qp, addr[!who]) != 0)
-			fail_msg("%s", crpc_log_last());
-	}
+	for (int who = 0; who < 2; who++)
+		assert_or_log(crpc_rdma_qp_connect(side[who][i].qp, addr[!who]) == 0);
+}
+
+static void
+teardown(void)
+{
+	for (uint32_t i = 0; i < 2 * PAIRS; i++)
+		crpc_rdma_qp_free(side[i / PAIRS][i % PAIRS].qp);
+	memset(side, 0, sizeof(side));
+	pair_close();
 }
 
 /* `pairs` queue pairs at each end, each connected to its twin, on `dcis` initiators. */
@@ -122,28 +122,16 @@ setup(uint32_t pairs, uint32_t dcis, uint32_t depth)
 		.cq_depth = cq_depth,
 		.drain_ns = drain_ns,
 		.signal_every = signal_every};
-	uint32_t i;
-	int who;
 
-	memset(side, 0, sizeof(side));
-	for (who = 0; who < 2; who++) {
-		end_device(&end[who], &conf, BUF_LEN);
-		memset(end[who].buf, who, BUF_LEN);
-		for (i = 0; i < pairs; i++)
+	teardown();
+	for (int who = 0; who < 2; who++) {
+		end_device(&e[who], &conf, BUF_LEN);
+		memset(e[who].buf, who, BUF_LEN);
+		for (uint32_t i = 0; i < pairs; i++)
 			qp_make(who, i, depth);
 	}
-	for (i = 0; i < pairs; i++)
+	for (uint32_t i = 0; i < pairs; i++)
 		qp_connect(i);
-}
-
-static void
-teardown(void)
-{
-	uint32_t i;
-
-	for (i = 0; i < 2 * PAIRS; i++)
-		crpc_rdma_qp_free(side[i / PAIRS][i % PAIRS].qp);
-	pair_close(end);
 }
 
 /* A write with immediate of pair `i`: the immediate is the pair and its number there. */
@@ -156,10 +144,10 @@ send(int who, uint32_t i, uint8_t flags, uint32_t lkey_off)
 		.flags = (uint8_t)(flags | (rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0)),
 		.imm = i << 24 | s->posted,
 		.wr_id = s->posted,
-		.raddr = (uintptr_t)end[!who].buf + i * 64,
-		.rkey = end[!who].mr.rkey,
+		.raddr = (uintptr_t)e[!who].buf + i * 64,
+		.rkey = e[!who].mr.rkey,
 		.num_sge = 1,
-		.sge = {{end[who].buf, 1 + rnd_below(&seed, 60), end[who].mr.lkey + lkey_off}},
+		.sge = {{e[who].buf, 1 + rnd_below(&seed, 60), e[who].mr.lkey + lkey_off}},
 	};
 	uint16_t n;
 
@@ -203,12 +191,11 @@ static void
 turn(void)
 {
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
-	uint16_t i, n;
-	int who;
 
-	for (who = 0; who < 2; who++) {
-		n = crpc_rdma_poll(end[who].dev, cqe, CRPC_BURST_MAX);
-		for (i = 0; i < n; i++)
+	for (int who = 0; who < 2; who++) {
+		uint16_t n = crpc_rdma_poll(e[who].dev, cqe, CRPC_BURST_MAX);
+
+		for (uint16_t i = 0; i < n; i++)
 			take(who, &cqe[i]);
 	}
 }
@@ -219,12 +206,11 @@ settle(uint32_t from, uint32_t to)
 {
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
 	uint32_t i, open;
-	int who;
 
 	do {
 		turn();
 		open = 0;
-		for (who = 0; who < 2; who++) {
+		for (int who = 0; who < 2; who++) {
 			for (i = from; i < to; i++)
 				open += side[who][i].posted - side[!who][i].arrived;
 		}
@@ -254,7 +240,7 @@ dump(int who)
 	FILE *f = open_memstream(&text, &len);
 
 	assert_non_null(f);
-	assert_int_equal(crpc_rdma_dump(end[who].dev, f), 0);
+	assert_int_equal(crpc_rdma_dump(e[who].dev, f), 0);
 	fclose(f);
 	return text;
 }
@@ -262,8 +248,7 @@ dump(int who)
 /* 24 pairs on one, on three and on many initiators, both ways, signalled and not, with queues that
  * fill: each message arrives once, in the order of its pair, and completions count the sends of
  * their own pair only. */
-static void
-pairs_do_not_mix(void **state)
+TEST(pairs_do_not_mix)
 {
 	static const uint32_t dcis[] = {1, 3, CRPC_RDMA_DCIS_MAX};
 	uint32_t round, k, i, who, shorts = 0;
@@ -280,7 +265,6 @@ pairs_do_not_mix(void **state)
 				turn();
 		}
 		settle(0, PAIRS);
-		teardown();
 	}
 	assert_true(shorts > 100);
 }
@@ -289,8 +273,7 @@ pairs_do_not_mix(void **state)
  * Signals are asked for per send queue. Each of 24 pairs sends three and waits: if they were
  * counted per pair, none would ever be asked for, and a queue shared by all would fill for good.
  */
-static void
-a_shared_queue_never_fills_for_good(void **state)
+TEST(a_shared_queue_never_fills_for_good)
 {
 	uint32_t round, i, sent = 0;
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
@@ -305,31 +288,28 @@ a_shared_queue_never_fills_for_good(void **state)
 		assert_true(crpc_clock_ns() < until);
 	}
 	settle(0, PAIRS);
-	crpc_rdma_stats_get(end[0].dev, &s);
+	crpc_rdma_stats_get(e[0].dev, &s);
 	/* About one in 32, not one in 16 for each pair, nor for each WR. */
 	assert_in_range(s.send_cqes, sent / 40, sent / 20);
-	teardown();
 }
 
 /* Nor where completions are as rare as can be asked for and WQEs as large as they get, so that the
  * initiator's ring is full before as many WRs are posted as it was made for. */
-static void
-rare_signals_and_large_requests_never_fill_it(void **state)
+TEST(rare_signals_and_large_requests_never_fill_it)
 {
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
-	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE,
-		.flags = CRPC_RDMA_WR_INLINE,
-		.num_sge = 1};
+	struct crpc_rdma_wr wr = {
+		.op = CRPC_RDMA_WRITE, .flags = CRPC_RDMA_WR_INLINE, .num_sge = 1};
 	struct crpc_rdma_info info;
 	uint32_t sent = 0;
 
 	signal_every = UINT32_MAX;
 	inline_max = 400;
 	setup(1, 1, 256);
-	crpc_rdma_info_get(end[0].dev, &info);
-	wr.raddr = (uintptr_t)end[1].buf;
-	wr.rkey = end[1].mr.rkey;
-	wr.sge[0] = (struct crpc_rdma_sge){end[0].buf, info.inline_max_dc, 0};
+	crpc_rdma_info_get(e[0].dev, &info);
+	wr.raddr = (uintptr_t)e[1].buf;
+	wr.rkey = e[1].mr.rkey;
+	wr.sge[0] = (struct crpc_rdma_sge){e[0].buf, info.inline_max_dc, 0};
 	while (sent < 1000) {
 		sent += crpc_rdma_post(side[0][0].qp, &wr, 1);
 		turn();
@@ -343,8 +323,7 @@ rare_signals_and_large_requests_never_fill_it(void **state)
 
 /* Whose peer is gone breaks alone: all its WRs come back, the first with the cause. What others had
  * behind it on the same initiator was given back too, and still arrives, once. */
-static void
-one_broken_peer_breaks_one_pair(void **state)
+TEST(one_broken_peer_breaks_one_pair)
 {
 	uint32_t round, i, sent;
 	char *text;
@@ -377,12 +356,10 @@ one_broken_peer_breaks_one_pair(void **state)
 	text = dump(0);
 	assert_non_null(strstr(text, " resets 2 "));
 	free(text);
-	teardown();
 }
 
 /* The same for an error of our own side: a key that is none, in the midst of others' WRs. */
-static void
-one_bad_key_breaks_one_pair(void **state)
+TEST(one_bad_key_breaks_one_pair)
 {
 	uint32_t i, bad;
 
@@ -404,15 +381,12 @@ one_bad_key_breaks_one_pair(void **state)
 	assert_int_equal(side[1][2].arrived, bad);
 	for (i = 0; i < 4; i++)
 		assert_int_equal(side[0][i].errors != 0, i == 2);
-	teardown();
 }
 
 /* A WR that cannot be built closes its pair, and the initiator goes on for others. */
-static void
-a_bad_request_breaks_one_pair(void **state)
+TEST(a_bad_request_breaks_one_pair)
 {
 	const struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .num_sge = 5, .wr_id = 7};
-	uint32_t i;
 
 	seed = 0x5eed0027;
 	setup(3, 1, 8);
@@ -420,7 +394,7 @@ a_bad_request_breaks_one_pair(void **state)
 	wait_errors(0, 1, 1);
 	assert_int_equal(side[0][1].status, -EINVAL);
 	assert_int_equal(side[0][1].last_id, 7);
-	for (i = 0; i < 2000; i++) {
+	for (uint32_t i = 0; i < 2000; i++) {
 		send(0, i % 2 * 2, 0, 0);
 		turn();
 	}
@@ -430,26 +404,23 @@ a_bad_request_breaks_one_pair(void **state)
 	assert_int_equal(send(1, 1, 0, 0), 1);
 	wait_errors(1, 1, 1);
 	assert_int_equal(side[1][1].status, -ECONNRESET);
-	teardown();
 }
 
 /* Freed with sends outstanding, alone and beside others on its initiator: the others lose nothing,
  * and nothing of it is reported any more. */
-static void
-freed_with_sends_outstanding(void **state)
+TEST(freed_with_sends_outstanding)
 {
-	uint32_t round, i, pairs;
-
 	seed = 0x5eed0028;
-	for (round = 0; round < 40; round++) {
-		pairs = round % 2 ? 1 : 5;
+	for (uint32_t round = 0; round < 40; round++) {
+		uint32_t pairs = round % 2 ? 1 : 5;
+
 		setup(pairs, 1, 32);
-		for (i = 0; i < 5 + rnd_below(&seed, 40); i++)
+		for (uint32_t i = 0; i < 5 + rnd_below(&seed, 40); i++)
 			send(0, i % pairs, rnd_below(&seed, 3) ? 0 : CRPC_RDMA_WR_SIGNAL, 0);
 		crpc_rdma_qp_free(side[0][0].qp);
 		memset(&side[0][0], 0, sizeof(side[0][0]));
 		settle(1, pairs);
-		for (i = 0; i < 50; i++)
+		for (uint32_t i = 0; i < 50; i++)
 			turn();
 		assert_int_equal(side[0][0].retired, 0);
 		/* The initiator is as good as new. */
@@ -457,55 +428,48 @@ freed_with_sends_outstanding(void **state)
 		qp_make(0, 0, 32);
 		qp_make(1, 0, 32);
 		qp_connect(0);
-		for (i = 0; i < 100; i++) {
+		for (uint32_t i = 0; i < 100; i++) {
 			send(0, 0, 0, 0);
 			turn();
 		}
 		settle(0, pairs);
-		teardown();
 	}
 }
 
 /* A queue pair is freed while its flushed sends lie unread in the completion queue, which has no
  * room for them and for another one: that one can be made when they were read. */
-static void
-flushed_sends_keep_their_room(void **state)
+TEST(flushed_sends_keep_their_room)
 {
-	const struct crpc_rdma_qp_conf conf = {.sq_depth = 32,
-		.rq_depth = 64,
-		.transport = CRPC_RDMA_DC};
+	const struct crpc_rdma_qp_conf conf = {
+		.sq_depth = 32, .rq_depth = 64, .transport = CRPC_RDMA_DC};
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
 	struct side *s = &side[0][0];
 	struct crpc_rdma_cqe cqe;
-	uint32_t i;
 
 	seed = 0x5eed002b;
 	cq_depth = 128;
 	setup(1, 1, 32);
 	cq_depth = 8192;
-	for (i = 0; i < 20; i++)
+	for (uint32_t i = 0; i < 20; i++)
 		assert_int_equal(send(0, 0, 0, i == 0 ? 0x5500 : 0), 1);
-	while (crpc_rdma_poll(end[0].dev, &cqe, 1) == 0 && crpc_clock_ns() < until)
+	while (crpc_rdma_poll(e[0].dev, &cqe, 1) == 0 && crpc_clock_ns() < until)
 		;
 	assert_int_equal(cqe.type, CRPC_RDMA_CQE_ERROR);
 	crpc_rdma_qp_free(s->qp);
-	s->qp = crpc_rdma_qp_create(end[0].dev, &conf);
+	s->qp = crpc_rdma_qp_create(e[0].dev, &conf);
 	assert_null(s->qp);
 	assert_int_equal(errno, ENOSPC);
 	while (s->qp == NULL && crpc_clock_ns() < until) {
-		assert_int_equal(crpc_rdma_poll(end[0].dev, &cqe, 1), 0);
-		s->qp = crpc_rdma_qp_create(end[0].dev, &conf);
+		assert_int_equal(crpc_rdma_poll(e[0].dev, &cqe, 1), 0);
+		s->qp = crpc_rdma_qp_create(e[0].dev, &conf);
 	}
 	assert_non_null(s->qp);
-	teardown();
 }
 
 /* A target can be reached before its end has connected. What comes so early waits. */
-static void
-an_early_write_waits_for_connect(void **state)
+TEST(an_early_write_waits_for_connect)
 {
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];
-	uint32_t i;
 
 	seed = 0x5eed0029;
 	setup(1, 2, 8);
@@ -514,19 +478,17 @@ an_early_write_waits_for_connect(void **state)
 	crpc_rdma_qp_addr(side[1][1].qp, addr);
 	assert_int_equal(crpc_rdma_qp_connect(side[0][1].qp, addr), 0);
 	assert_int_equal(send(0, 1, 0, 0), 1);
-	for (i = 0; i < 2000; i++)
+	for (uint32_t i = 0; i < 2000; i++)
 		turn();
 	assert_int_equal(side[1][1].arrived, 0);
 	assert_int_equal(side[0][1].errors, 0);
 	crpc_rdma_qp_addr(side[0][1].qp, addr);
 	assert_int_equal(crpc_rdma_qp_connect(side[1][1].qp, addr), 0);
 	settle(1, 2);
-	teardown();
 }
 
 /* Addresses are of their kind, and a target without its key is closed. */
-static void
-keys_and_kinds_are_checked(void **state)
+TEST(keys_and_kinds_are_checked)
 {
 	const struct crpc_rdma_qp_conf rc_conf = {.id = 9};
 	struct crpc_rdma_qp_conf big = {.transport = CRPC_RDMA_DC};
@@ -536,13 +498,13 @@ keys_and_kinds_are_checked(void **state)
 
 	seed = 0x5eed002a;
 	setup(1, 2, 8);
-	crpc_rdma_info_get(end[0].dev, &info);
+	crpc_rdma_info_get(e[0].dev, &info);
 	assert_int_equal(info.inline_max_dc, 512 - 16 - 48 - 16 - 4);
 	big.inline_max = info.inline_max_dc + 1;
-	assert_null(crpc_rdma_qp_create(end[0].dev, &big));
+	assert_null(crpc_rdma_qp_create(e[0].dev, &big));
 	assert_int_equal(errno, EINVAL);
 
-	rc = crpc_rdma_qp_create(end[0].dev, &rc_conf);
+	rc = crpc_rdma_qp_create(e[0].dev, &rc_conf);
 	assert_non_null(rc);
 	qp_make(0, 1, 8);
 	crpc_rdma_qp_addr(rc, addr);
@@ -566,7 +528,6 @@ keys_and_kinds_are_checked(void **state)
 	send(0, 0, 0, 0);
 	send(1, 0, 0, 0);
 	settle(0, 1);
-	teardown();
 }
 
 static void
@@ -608,13 +569,11 @@ step_random(uint32_t i, uint32_t *gone)
 /* Everything goes wrong at random: pairs break by every kind of error and are remade, with sends
  * outstanding or not, while the others carry on. Nothing is lost, doubled or out of order on those
  * that did not break, and of those that did each send is reported. */
-static void
-random_breaks(void **state)
+TEST(random_breaks)
 {
 	const uint32_t pairs = 8;
 	uint32_t round, i, step, gone, open;
 	uint64_t until, first;
-	const struct side *s;
 
 	for (round = 0; round < 16; round++) {
 		first = seed = 0x5eed1000 + round * 7919;
@@ -627,7 +586,8 @@ random_breaks(void **state)
 		do {
 			turn();
 			for (open = 0, i = 0; i < pairs; i++) {
-				s = &side[0][i];
+				const struct side *s = &side[0][i];
+
 				open += s->errors == 0 ? s->posted - side[1][i].arrived
 						       : s->posted - s->retired;
 			}
@@ -635,7 +595,6 @@ random_breaks(void **state)
 				fail_msg("seed 0x%llx: %u sends are neither done nor lost",
 					(unsigned long long)first, open);
 		} while (open != 0);
-		teardown();
 	}
 }
 
@@ -643,26 +602,24 @@ random_breaks(void **state)
 static void
 all_break_and_come_again(uint32_t pairs)
 {
-	uint32_t i;
-
-	for (i = 0; i < pairs; i++) {
+	for (uint32_t i = 0; i < pairs; i++) {
 		if (side[0][i].errors == 0)
 			assert_int_equal(send(0, i, 0, 0), 0);
 		wait_errors(0, i, 1);
 		assert_int_equal(send(0, i, 0, 0), 0);
 	}
-	for (i = 0; i < pairs; i++)
+	for (uint32_t i = 0; i < pairs; i++)
 		assert_int_equal(side[0][i].status, i == 2 ? -EACCES : -EIO);
 	no_resets = false;
 	no_flush = 0;
-	for (i = 0; i < pairs; i++)
+	for (uint32_t i = 0; i < pairs; i++)
 		remake(i);
-	for (i = 0; i < 200; i++) {
+	for (uint32_t i = 0; i < 200; i++) {
 		send(0, i % pairs, 0, 0);
 		turn();
 	}
 	settle(0, pairs);
-	for (i = 0; i < pairs; i++)
+	for (uint32_t i = 0; i < pairs; i++)
 		assert_int_equal(side[0][i].errors, 0);
 }
 
@@ -672,15 +629,12 @@ all_break_and_come_again(uint32_t pairs)
  * where the device stops at an error and gives nothing back that was behind it; before the sends
  * count as over the device is made to let go of them.
  */
-static void
-an_initiator_that_fails_for_good_is_replaced(void **state)
+TEST(an_initiator_that_fails_for_good_is_replaced)
 {
-	uint32_t round;
-
 	seed = 0x5eed002b;
 	drain_ns = 200000000;
 	setup(4, 1, 64);
-	for (round = 0; round < 4; round++) {
+	for (uint32_t round = 0; round < 4; round++) {
 		no_resets = round < 3;
 		no_flush = round == 3;
 		resets = 0;
@@ -695,8 +649,7 @@ an_initiator_that_fails_for_good_is_replaced(void **state)
 }
 
 /* Of two initiators one is given up: its pairs break, and others go on with what is left. */
-static void
-one_of_two_initiators_is_enough(void **state)
+TEST(one_of_two_initiators_is_enough)
 {
 	uint32_t i, broken = 0;
 
@@ -715,7 +668,6 @@ one_of_two_initiators_is_enough(void **state)
 	for (i = 0; i < 4; i++)
 		broken += side[0][i].errors != 0;
 	assert_int_equal(broken, 1);
-	teardown();
 }
 
 /*
@@ -723,14 +675,12 @@ one_of_two_initiators_is_enough(void **state)
  * another one may have its number by now. It is destroyed when the device is closed. The same of a
  * target that was drained, and not freed yet.
  */
-static void
-what_the_device_keeps_reports_nothing(void **state)
+TEST(what_the_device_keeps_reports_nothing)
 {
 	struct side *s = &side[1][0];
-	uint32_t k, i;
 
 	seed = 0x5eed002e;
-	for (k = 0; k < 3; k++) {
+	for (uint32_t k = 0; k < 3; k++) {
 		transport = k == 0 ? CRPC_RDMA_RC : CRPC_RDMA_DC;
 		setup(2, 1, 8);
 		no_ends = true;
@@ -740,20 +690,18 @@ what_the_device_keeps_reports_nothing(void **state)
 			crpc_rdma_qp_free(s->qp);
 		no_ends = false;
 		s->qp = k == 2 ? s->qp : NULL;
-		for (i = 0; i < 8; i++)
+		for (uint32_t i = 0; i < 8; i++)
 			send(0, 0, 0, 0);
-		for (i = 0; i < 2000; i++)
+		for (uint32_t i = 0; i < 2000; i++)
 			turn();
 		assert_int_equal(s->arrived + s->errors, 0);
 		send(0, 1, 0, 0);
 		settle(1, 2);
-		teardown();
 	}
 }
 
 /* A queue pair that broke before its connection stays so. */
-static void
-broken_before_connect_stays_broken(void **state)
+TEST(broken_before_connect_stays_broken)
 {
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];
 
@@ -765,7 +713,13 @@ broken_before_connect_stays_broken(void **state)
 	crpc_rdma_qp_addr(side[1][0].qp, addr);
 	assert_int_equal(crpc_rdma_qp_connect(side[0][1].qp, addr), -EIO);
 	assert_int_equal(send(0, 1, 0, 0), 0);
+}
+
+static int
+end_all(void **state)
+{
 	teardown();
+	return 0;
 }
 
 static int
@@ -786,26 +740,8 @@ dc_missing(void)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(pairs_do_not_mix),
-		cmocka_unit_test(a_shared_queue_never_fills_for_good),
-		cmocka_unit_test(rare_signals_and_large_requests_never_fill_it),
-		cmocka_unit_test(one_broken_peer_breaks_one_pair),
-		cmocka_unit_test(one_bad_key_breaks_one_pair),
-		cmocka_unit_test(a_bad_request_breaks_one_pair),
-		cmocka_unit_test(freed_with_sends_outstanding),
-		cmocka_unit_test(flushed_sends_keep_their_room),
-		cmocka_unit_test(an_early_write_waits_for_connect),
-		cmocka_unit_test(keys_and_kinds_are_checked),
-		cmocka_unit_test(random_breaks),
-		cmocka_unit_test(an_initiator_that_fails_for_good_is_replaced),
-		cmocka_unit_test(one_of_two_initiators_is_enough),
-		cmocka_unit_test(what_the_device_keeps_reports_nothing),
-		cmocka_unit_test(broken_before_connect_stays_broken),
-	};
-
 	crpc_clock_init();
 	if (dc_missing())
 		return 77;
-	return cmocka_run_group_tests_name("mlx5_dc", tests, NULL, NULL);
+	return test_run(NULL, end_all);
 }

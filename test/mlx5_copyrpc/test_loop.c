@@ -6,21 +6,18 @@
  *
  *     test_mlx5_loop [dc]         over reliable or dynamic connections
  *     DEVICE=mlx5_0               which device; default the first
+ *     DRIVER=verbs                which driver; default mlx5
  */
 #include <errno.h>
 #include <sched.h>
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "device_end.h"
 
 #define BUF_LEN (1u << 20)
@@ -40,14 +37,13 @@ qp_new(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
 }
 
 static void
-end_open(struct end *e, const struct crpc_rdma_qp_conf *conf)
+end_open(struct end *to, const struct crpc_rdma_qp_conf *conf)
 {
 	/* Each initiator takes an entry of the completion queue. */
 	end_device(
-		e, &(struct crpc_rdma_conf){.cq_depth = cq_depth, .dcis = cq_depth != 0}, BUF_LEN);
-	e->qp = qp_new(e->dev, conf);
-	if (e->qp == NULL)
-		fail_msg("%s", crpc_log_last());
+		to, &(struct crpc_rdma_conf){.cq_depth = cq_depth, .dcis = cq_depth != 0}, BUF_LEN);
+	to->qp = qp_new(to->dev, conf);
+	assert_or_log(to->qp != NULL);
 }
 
 static void
@@ -57,12 +53,12 @@ connect_qps(struct crpc_rdma_qp *a, struct crpc_rdma_qp *b)
 
 	crpc_rdma_qp_addr(a, addr[0]);
 	crpc_rdma_qp_addr(b, addr[1]);
-	if (crpc_rdma_qp_connect(a, addr[1]) != 0 || crpc_rdma_qp_connect(b, addr[0]) != 0)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(
+		crpc_rdma_qp_connect(a, addr[1]) == 0 && crpc_rdma_qp_connect(b, addr[0]) == 0);
 }
 
 static void
-pair_open(struct end e[2], const struct crpc_rdma_qp_conf *conf)
+pair_open(const struct crpc_rdma_qp_conf *conf)
 {
 	end_open(&e[0], conf);
 	end_open(&e[1], conf);
@@ -71,7 +67,7 @@ pair_open(struct end e[2], const struct crpc_rdma_qp_conf *conf)
 
 /* Polls e[who] for one completion while both ends make progress; fails after WAIT_NS. */
 static struct crpc_rdma_cqe
-wait_one(struct end e[2], int who)
+wait_one(int who)
 {
 	uint64_t end = crpc_clock_ns() + WAIT_NS;
 	struct crpc_rdma_cqe cqe = {0}, other;
@@ -88,20 +84,19 @@ wait_one(struct end e[2], int who)
 
 /* Whatever goes in at one end comes out at the other: all ways to send, random sizes and places, in
  * turn from both ends, with the bytes around the target untouched. */
-static void
-ping_pong_keeps_data(void **state)
+TEST(ping_pong_keeps_data)
 {
 	const struct crpc_rdma_qp_conf conf = {.id = 3, .sq_depth = 8, .inline_max = 200};
 	struct crpc_rdma_cqe cqe;
 	struct crpc_rdma_wr wr;
 	uint32_t round, len, src, dst;
-	struct end e[2], *a, *b;
 
 	seed = 0x5eed0001;
-	pair_open(e, &conf);
+	pair_open(&conf);
 	for (round = 0; round < 20000; round++) {
-		a = &e[round & 1];
-		b = &e[!(round & 1)];
+		struct end *a = &e[round & 1];
+		struct end *b = &e[!(round & 1)];
+
 		memset(&wr, 0, sizeof(wr));
 		wr.flags = CRPC_RDMA_WR_SIGNAL | (rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0);
 		len = wr.flags & CRPC_RDMA_WR_INLINE
@@ -119,28 +114,25 @@ ping_pong_keeps_data(void **state)
 		wr.num_sge = cut(wr.sge, a->buf + src, len, a->mr.lkey);
 		assert_int_equal(crpc_rdma_post(a->qp, &wr, 1), 1);
 
-		if (!wait_type(e, !(round & 1), CRPC_RDMA_CQE_RECV, WAIT_NS, &cqe) ||
+		if (!wait_type(!(round & 1), CRPC_RDMA_CQE_RECV, WAIT_NS, &cqe) ||
 			cqe.imm != wr.imm || cqe.byte_len != len || cqe.qp_id != 3 ||
 			memcmp(a->buf + src, b->buf + dst, len) != 0 || b->buf[dst - 1] != 0xa5 ||
 			b->buf[dst + len] != 0xa5)
 			fail_msg("round %u of seed 0x5eed0001: type %u imm %x/%x len %u/%u", round,
 				cqe.type, cqe.imm, wr.imm, cqe.byte_len, len);
 	}
-	pair_close(e);
 }
 
-static void
-read_fetches_what_the_peer_has(void **state)
+TEST(read_fetches_what_the_peer_has)
 {
 	const struct crpc_rdma_qp_conf conf = {.id = 1};
 	struct crpc_rdma_cqe cqe;
-	struct end e[2];
-	uint32_t round, len;
 
 	seed = 0x5eed0002;
-	pair_open(e, &conf);
-	for (round = 0; round < 500; round++) {
-		len = 1 + rnd_below(&seed, round % 10 ? 64 : 50000);
+	pair_open(&conf);
+	for (uint32_t round = 0; round < 500; round++) {
+		uint32_t len = 1 + rnd_below(&seed, round % 10 ? 64 : 50000);
+
 		fill(e[1].buf, len);
 		struct crpc_rdma_wr wr = {
 			.op = CRPC_RDMA_READ,
@@ -151,13 +143,12 @@ read_fetches_what_the_peer_has(void **state)
 		};
 		wr.num_sge = cut(wr.sge, e[0].buf, len, e[0].mr.lkey);
 		assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
-		cqe = wait_one(e, 0);
+		cqe = wait_one(0);
 		assert_int_equal(cqe.type, CRPC_RDMA_CQE_SEND);
 		assert_int_equal(cqe.wr_id, round);
 		assert_int_equal(cqe.wrs, 1);
 		assert_memory_equal(e[0].buf, e[1].buf, len);
 	}
-	pair_close(e);
 }
 
 /*
@@ -166,8 +157,7 @@ read_fetches_what_the_peer_has(void **state)
  * used thousands of times, and the 16-bit record wraps twice (regression: after one queue's worth
  * the refill failed silently and both ends hung).
  */
-static void
-full_queues_recover_and_lose_nothing(void **state)
+TEST(full_queues_recover_and_lose_nothing)
 {
 	const struct crpc_rdma_qp_conf conf = {.id = 1, .sq_depth = 16, .rq_depth = 32};
 	struct crpc_rdma_wr wr[40];
@@ -175,10 +165,9 @@ full_queues_recover_and_lose_nothing(void **state)
 	uint32_t sent = 0, arrived = 0, shorts = 0, i, n, got;
 	uint64_t end = crpc_clock_ns() + WAIT_NS;
 	struct crpc_rdma_stats stats;
-	struct end e[2];
 
 	seed = 0x5eed0003;
-	pair_open(e, &conf);
+	pair_open(&conf);
 	while (arrived < 150000) {
 		memset(wr, 0, sizeof(wr));
 		n = 1 + rnd_below(&seed, 40);
@@ -206,26 +195,22 @@ full_queues_recover_and_lose_nothing(void **state)
 	crpc_rdma_stats_get(e[1].dev, &stats);
 	assert_int_equal(stats.recv_cqes, arrived);
 	assert_int_equal(stats.recv_posted, arrived + 32);
-	pair_close(e);
 }
 
-static void
-counters_are_exact(void **state)
+TEST(counters_are_exact)
 {
 	const struct crpc_rdma_qp_conf conf = {.id = 1, .sq_depth = 64, .inline_max = 200};
 	struct crpc_rdma_wr wr[4] = {{0}};
 	struct crpc_rdma_stats s;
 	struct crpc_rdma_cqe cqe;
-	struct end e[2];
-	int i;
 
-	pair_open(e, &conf);
-	for (i = 0; i < 4; i++)
+	pair_open(&conf);
+	for (int i = 0; i < 4; i++)
 		wr[i].op = CRPC_RDMA_WRITE_IMM;
 	wr[3].flags = CRPC_RDMA_WR_SIGNAL;
 	/* One burst: one doorbell, four WQEs of one block. */
 	assert_int_equal(crpc_rdma_post(e[0].qp, wr, 4), 4);
-	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
+	assert_true(wait_type(0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
 	assert_int_equal(cqe.wrs, 4);
 	/* One small WQE of four blocks through the register. */
 	wr[3].flags |= CRPC_RDMA_WR_INLINE;
@@ -234,7 +219,7 @@ counters_are_exact(void **state)
 	wr[3].rkey = e[1].mr.rkey;
 	wr[3].sge[0] = (struct crpc_rdma_sge){.addr = e[0].buf, .len = 200};
 	assert_int_equal(crpc_rdma_post(e[0].qp, &wr[3], 1), 1);
-	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
+	assert_true(wait_type(0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
 	assert_int_equal(cqe.wrs, 1);
 
 	crpc_rdma_stats_get(e[0].dev, &s);
@@ -243,19 +228,18 @@ counters_are_exact(void **state)
 		assert_int_equal(s.blueflame, 1);
 	assert_int_equal(s.wqes, 5);
 	/* A DC WQE holds the peer's address, too, in one of two lengths. */
-	assert_in_range(s.wqebbs, 8, transport == CRPC_RDMA_DC ? 13 : 8);
+	if (device_shows_wqes(e[0].dev))
+		assert_in_range(s.wqebbs, 8, transport == CRPC_RDMA_DC ? 13 : 8);
 	assert_int_equal(s.send_cqes, 2);
 	assert_int_equal(s.recv_cqes, 0);
 	assert_int_equal(s.error_cqes, 0);
 	assert_int_equal(s.recv_posted, 128);
 	assert_true(s.empty_polls <= s.polls);
-	pair_close(e);
 }
 
 /* BlueFlame and signals as the device was configured. Compression may be asked for anywhere: where
  * the device has none it stays off. */
-static void
-configuration_is_followed(void **state)
+TEST(configuration_is_followed)
 {
 	const struct crpc_rdma_conf dev_conf = {
 		.signal_every = 4, .blueflame = CRPC_RDMA_BLUEFLAME_NEVER, .cqe_compression = true};
@@ -266,7 +250,6 @@ configuration_is_followed(void **state)
 	struct crpc_rdma_stats s;
 	struct crpc_rdma_info info;
 	struct crpc_rdma_cqe cqe;
-	struct end e[2];
 
 	end_open(&e[1], &conf);
 	end_device(&e[0], &dev_conf, BUF_LEN);
@@ -288,13 +271,11 @@ configuration_is_followed(void **state)
 	} while (arrived != 40 || s.send_cqes != 10);
 	assert_int_equal(s.doorbells, 40);
 	assert_int_equal(s.blueflame, 0);
-	pair_close(e);
 }
 
 /* What is refused, where and why, and that nothing of it arrives. The queue pair takes nothing
  * after it. A WR that cannot be built is not posted at all. */
-static void
-refused_request_breaks_the_qp(void **state)
+TEST(refused_request_breaks_the_qp)
 {
 	const struct crpc_rdma_qp_conf conf = {.id = 1};
 	static const struct {
@@ -311,11 +292,9 @@ refused_request_breaks_the_qp(void **state)
 		{"", -EINVAL, 0, 0, 0, CRPC_RDMA_SGE_MAX + 1},
 	};
 	struct crpc_rdma_cqe cqe;
-	struct end e[2];
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(t); i++) {
-		pair_open(e, &conf);
+	for (size_t i = 0; i < CRPC_DIM(t); i++) {
+		pair_open(&conf);
 		memset(e[0].buf, 0xff, 64);
 		crpc_log_clear();
 		struct crpc_rdma_wr wr = {
@@ -327,21 +306,19 @@ refused_request_breaks_the_qp(void **state)
 			.sge = {{.addr = e[0].buf, .len = 64, .lkey = e[0].mr.lkey ^ t[i].lkey}},
 		};
 		assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), t[i].status != -EINVAL);
-		assert_true(wait_type(e, 0, CRPC_RDMA_CQE_ERROR, WAIT_NS, &cqe));
+		assert_true(wait_type(0, CRPC_RDMA_CQE_ERROR, WAIT_NS, &cqe));
 		assert_int_equal(cqe.status, t[i].status);
 		assert_int_equal(cqe.wr_id, 42);
 		assert_int_equal(cqe.wrs, t[i].status != -EINVAL);
 		assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 0);
 		assert_non_null(strstr(crpc_log_last(), t[i].log));
 		assert_int_equal(e[1].buf[BUF_LEN - 1] | e[1].buf[0], 0);
-		pair_close(e);
 	}
 }
 
 /* The peer's queue pair is gone: each send that was outstanding comes back, the first with the
  * cause. */
-static void
-freed_peer_gives_an_error_for_each_send(void **state)
+TEST(freed_peer_gives_an_error_for_each_send)
 {
 	const struct crpc_rdma_qp_conf conf = {.id = 1};
 	struct crpc_rdma_wr wr[3] = {
@@ -349,22 +326,19 @@ freed_peer_gives_an_error_for_each_send(void **state)
 		{.op = CRPC_RDMA_WRITE_IMM, .wr_id = 1},
 		{.op = CRPC_RDMA_WRITE_IMM, .wr_id = 2},
 	};
-	struct crpc_rdma_cqe cqe;
-	struct end e[2];
-	uint32_t i;
 
-	pair_open(e, &conf);
+	pair_open(&conf);
 	crpc_rdma_qp_free(e[1].qp);
 	e[1].qp = NULL;
 	assert_int_equal(crpc_rdma_post(e[0].qp, wr, 3), 3);
-	for (i = 0; i < 3; i++) {
-		cqe = wait_one(e, 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		struct crpc_rdma_cqe cqe = wait_one(0);
+
 		assert_int_equal(cqe.type, CRPC_RDMA_CQE_ERROR);
 		assert_int_equal(cqe.status, i == 0 ? -ECONNRESET : -ECANCELED);
 		assert_int_equal(cqe.wr_id, i);
 		assert_int_equal(cqe.wrs, 1);
 	}
-	pair_close(e);
 }
 
 /* The other process of killed_peer_is_told_as_reset(): connects, and polls until it is killed. */
@@ -392,8 +366,7 @@ peer_process(int fd)
 }
 
 /* A peer that is killed, and says nothing to anybody, shows as an error of the next send. */
-static void
-killed_peer_is_told_as_reset(void **state)
+TEST(killed_peer_is_told_as_reset)
 {
 	const struct crpc_rdma_qp_conf conf = {.id = 1};
 	struct crpc_rdma_wr wr = {
@@ -401,7 +374,6 @@ killed_peer_is_told_as_reset(void **state)
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];
 	uint64_t end = crpc_clock_ns() + WAIT_NS;
 	struct crpc_rdma_cqe cqe = {0};
-	struct end e;
 	int fd[2];
 	pid_t pid;
 
@@ -415,51 +387,48 @@ killed_peer_is_told_as_reset(void **state)
 		peer_process(fd[1]);
 	}
 	close(fd[1]);
-	end_open(&e, &conf);
+	end_open(&e[0], &conf);
 	assert_int_equal(read(fd[0], addr, sizeof(addr)), sizeof(addr));
-	assert_int_equal(crpc_rdma_qp_connect(e.qp, addr), 0);
-	crpc_rdma_qp_addr(e.qp, addr);
+	assert_int_equal(crpc_rdma_qp_connect(e[0].qp, addr), 0);
+	crpc_rdma_qp_addr(e[0].qp, addr);
 	assert_int_equal(write(fd[0], addr, sizeof(addr)), sizeof(addr));
 	assert_int_equal(read(fd[0], addr, 1), 1);
 	/* While it lives the other process takes what is sent. */
-	assert_int_equal(crpc_rdma_post(e.qp, &wr, 1), 1);
-	while (crpc_rdma_poll(e.dev, &cqe, 1) == 0 && crpc_clock_ns() < end)
+	assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
+	while (crpc_rdma_poll(e[0].dev, &cqe, 1) == 0 && crpc_clock_ns() < end)
 		sched_yield();
 	assert_int_equal(cqe.type, CRPC_RDMA_CQE_SEND);
 	assert_int_equal(cqe.wrs, 1);
 
 	kill(pid, SIGKILL);
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	assert_int_equal(crpc_rdma_post(e.qp, &wr, 1), 1);
-	while (crpc_rdma_poll(e.dev, &cqe, 1) == 0 && crpc_clock_ns() < end)
+	assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
+	while (crpc_rdma_poll(e[0].dev, &cqe, 1) == 0 && crpc_clock_ns() < end)
 		sched_yield();
 	assert_int_equal(cqe.type, CRPC_RDMA_CQE_ERROR);
 	assert_int_equal(cqe.status, -ECONNRESET);
 	assert_int_equal(cqe.wr_id, 8);
 	close(fd[0]);
-	end_close(&e);
 }
 
 #define MANY 48
 
 /* Queue pairs come and go on one completion queue while others carry on; completions of a freed one
  * are never taken for another's. */
-static void
-queue_pairs_come_and_go(void **state)
+TEST(queue_pairs_come_and_go)
 {
 	const struct crpc_rdma_qp_conf conf = {.id = 1000, .sq_depth = 8, .rq_depth = 8};
 	struct crpc_rdma_qp_conf many = {.sq_depth = 8, .rq_depth = 8};
 	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM};
 	struct crpc_rdma_qp *qp[2][MANY];
 	struct crpc_rdma_cqe cqe;
-	uint32_t round, i, n;
-	struct end e[2];
 
 	seed = 0x5eed0004;
-	pair_open(e, &conf);
-	for (round = 0; round < 6; round++) {
-		n = 1 + rnd_below(&seed, MANY);
-		for (i = 0; i < n; i++) {
+	pair_open(&conf);
+	for (uint32_t round = 0; round < 6; round++) {
+		uint32_t n = 1 + rnd_below(&seed, MANY);
+
+		for (uint32_t i = 0; i < n; i++) {
 			many.id = round * 100 + i;
 			qp[0][i] = qp_new(e[0].dev, &many);
 			qp[1][i] = qp_new(e[1].dev, &many);
@@ -467,35 +436,33 @@ queue_pairs_come_and_go(void **state)
 			assert_non_null(qp[1][i]);
 			connect_qps(qp[0][i], qp[1][i]);
 		}
-		for (i = 0; i < 4 * n; i++) {
+		for (uint32_t i = 0; i < 4 * n; i++) {
 			wr.imm = round * 100 + i % n;
 			assert_int_equal(crpc_rdma_post(qp[0][i % n], &wr, 1), 1);
-			cqe = wait_one(e, 1);
+			cqe = wait_one(1);
 			assert_int_equal(cqe.qp_id, wr.imm);
 			assert_int_equal(cqe.imm, wr.imm);
 		}
 		/* Leave one unread at the far end, free everything: nothing of it is seen. */
 		assert_int_equal(crpc_rdma_post(qp[0][0], &wr, 1), 1);
-		for (i = 0; i < 100; i++) {
+		for (uint32_t i = 0; i < 100; i++) {
 			/* Without room for a completion a poll only drives the device. */
 			crpc_rdma_poll(e[0].dev, &cqe, 0);
 			crpc_rdma_poll(e[1].dev, &cqe, 0);
 		}
-		for (i = 0; i < n; i++) {
+		for (uint32_t i = 0; i < n; i++) {
 			crpc_rdma_qp_free(qp[0][i]);
 			crpc_rdma_qp_free(qp[1][i]);
 		}
-		assert_false(wait_type(e, 1, CRPC_RDMA_CQE_RECV, 1000000, &cqe));
+		assert_false(wait_type(1, CRPC_RDMA_CQE_RECV, 1000000, &cqe));
 		assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
-		assert_int_equal(wait_one(e, 1).qp_id, 1000);
+		assert_int_equal(wait_one(1).qp_id, 1000);
 	}
-	pair_close(e);
 }
 
 /* A queue pair is freed with completions that were not read, and the next one fills as much of the
  * completion queue, which has room for one of them only. */
-static void
-unread_completions_take_no_room_of_the_next(void **state)
+TEST(unread_completions_take_no_room_of_the_next)
 {
 	const struct crpc_rdma_qp_conf conf = {.id = 1, .sq_depth = 64, .rq_depth = 62};
 	const struct crpc_rdma_qp_conf far = {.id = 2, .sq_depth = 1, .rq_depth = 62};
@@ -503,7 +470,6 @@ unread_completions_take_no_room_of_the_next(void **state)
 	uint64_t end = crpc_clock_ns() + WAIT_NS;
 	struct crpc_rdma_cqe cqe;
 	uint32_t lap, i;
-	struct end e[2];
 
 	end_open(&e[0], &conf);
 	cq_depth = 64;
@@ -530,12 +496,10 @@ unread_completions_take_no_room_of_the_next(void **state)
 		assert_non_null(e[1].qp);
 	}
 	for (i = 0; i < 62; i++)
-		assert_int_equal(wait_one(e, 1).imm, lap * 100 + i);
-	pair_close(e);
+		assert_int_equal(wait_one(1).imm, lap * 100 + i);
 }
 
-static void
-limits_and_bad_addresses_are_refused(void **state)
+TEST(limits_and_bad_addresses_are_refused)
 {
 	const struct crpc_rdma_conf none = {.device = "no_such_device"};
 	const struct crpc_rdma_conf port = {.device = getenv("DEVICE"), .port = 77};
@@ -545,11 +509,9 @@ limits_and_bad_addresses_are_refused(void **state)
 	uint8_t addr[CRPC_RDMA_ADDR_LEN] = {0};
 	struct crpc_rdma_info info;
 	struct crpc_rdma_qp *qp;
-	struct end e[2];
 
-	pair_open(e, &conf);
+	pair_open(&conf);
 	crpc_rdma_info_get(e[0].dev, &info);
-	assert_string_equal(info.driver, device_on_paper() ? "paper_nic" : "mlx5_copyrpc");
 	assert_true(info.inline_max >= 200 && info.sge_max >= 4 && info.mtu >= 256);
 	assert_null(crpc_rdma_open(&none));
 	assert_int_equal(errno, ENODEV);
@@ -572,30 +534,15 @@ limits_and_bad_addresses_are_refused(void **state)
 	addr[5] ^= 3;
 	assert_int_equal(crpc_rdma_qp_connect(qp, addr), -EHOSTUNREACH);
 	crpc_rdma_qp_free(qp);
-	pair_close(e);
 }
 
 int
 main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(limits_and_bad_addresses_are_refused),
-		cmocka_unit_test(ping_pong_keeps_data),
-		cmocka_unit_test(read_fetches_what_the_peer_has),
-		cmocka_unit_test(full_queues_recover_and_lose_nothing),
-		cmocka_unit_test(counters_are_exact),
-		cmocka_unit_test(configuration_is_followed),
-		cmocka_unit_test(refused_request_breaks_the_qp),
-		cmocka_unit_test(freed_peer_gives_an_error_for_each_send),
-		cmocka_unit_test(killed_peer_is_told_as_reset),
-		cmocka_unit_test(queue_pairs_come_and_go),
-		cmocka_unit_test(unread_completions_take_no_room_of_the_next),
-	};
-
 	crpc_clock_init();
 	if (device_missing())
 		return 77;
 	if (argc > 1 && strcmp(argv[1], "dc") == 0)
 		transport = CRPC_RDMA_DC;
-	return cmocka_run_group_tests_name("mlx5_loop", tests, NULL, NULL);
+	return test_run(NULL, pair_end);
 }

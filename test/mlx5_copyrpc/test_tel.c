@@ -6,16 +6,12 @@
  *     DEVICE=mlx5_0               which device; default the first
  */
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_atomic.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
@@ -71,9 +67,8 @@ queue_of(const char *kind)
 {
 	json_t *queues = ask("/crpc/mlx5_copyrpc/queues", "0"), *q;
 	char params[32];
-	size_t i;
 
-	for (i = 0; i < json_array_size(queues); i++) {
+	for (size_t i = 0; i < json_array_size(queues); i++) {
 		snprintf(params, sizeof(params), "0,%lld",
 			(long long)json_integer_value(json_array_get(queues, i)));
 		q = ask("/crpc/mlx5_copyrpc/queue", params);
@@ -88,12 +83,10 @@ queue_of(const char *kind)
 	return NULL;
 }
 
-static void
-commands_tell_the_device(void **state)
+TEST(commands_tell_the_device)
 {
-	json_t *answer;
+	json_t *answer = ask("/crpc/mlx5_copyrpc/list", "");
 
-	answer = ask("/crpc/mlx5_copyrpc/list", "");
 	assert_int_equal(json_array_size(answer), 1);
 	json_decref(answer);
 	answer = ask("/crpc/mlx5_copyrpc/info", "0");
@@ -112,12 +105,10 @@ commands_tell_the_device(void **state)
 	json_decref(answer);
 }
 
-static void
-commands_tell_every_kind_of_queue(void **state)
+TEST(commands_tell_every_kind_of_queue)
 {
-	json_t *q;
+	json_t *q = queue_of("RC");
 
-	q = queue_of("RC");
 	assert_int_equal(number(q, "posted"), SENDS);
 	assert_int_equal(number(q, "retired"), SENDS);
 	assert_int_equal(number(q, "reported"), SENDS);
@@ -144,8 +135,7 @@ commands_tell_every_kind_of_queue(void **state)
 	json_decref(q);
 }
 
-static void
-bad_parameters_get_no_answer(void **state)
+TEST(bad_parameters_get_no_answer)
 {
 	static const char *const commands[] = {"/crpc/mlx5_copyrpc/info",
 		"/crpc/mlx5_copyrpc/stats", "/crpc/mlx5_copyrpc/queues",
@@ -154,8 +144,7 @@ bad_parameters_get_no_answer(void **state)
 	tel_refuses(commands, 4);
 }
 
-static void
-device_that_is_not_polled_gives_no_answer(void **state)
+TEST(device_that_is_not_polled_gives_no_answer)
 {
 	tel_waits_for_poll(&paused, "/crpc/mlx5_copyrpc/stats", "wqes", 3 * SENDS);
 }
@@ -166,16 +155,15 @@ objects_make(void)
 	uint8_t addr[4][CRPC_RDMA_ADDR_LEN];
 	struct crpc_rdma_ud_conf ud_conf = {.id = 9};
 	struct crpc_rdma_qp_conf conf = {0};
-	uint32_t i;
 
-	for (i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < 4; i++) {
 		conf.id = i;
 		conf.transport = i < 2 ? CRPC_RDMA_RC : CRPC_RDMA_DC;
 		qp[i] = crpc_rdma_qp_create(dev, &conf);
 		assert_non_null(qp[i]);
 		crpc_rdma_qp_addr(qp[i], addr[i]);
 	}
-	for (i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		assert_int_equal(crpc_rdma_qp_connect(qp[i], addr[i ^ 1]), 0);
 	ud = crpc_rdma_ud_create(dev, &ud_conf);
 	assert_non_null(ud);
@@ -204,14 +192,12 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-	uint32_t i;
-
 	close(tel_fd);
 	crpc_store_release(&stop, true);
 	pthread_join(**(pthread_t **)state, NULL);
 	crpc_rdma_ah_free(ah);
 	crpc_rdma_ud_free(ud);
-	for (i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		crpc_rdma_qp_free(qp[i]);
 	crpc_rdma_close(dev);
 	return 0;
@@ -221,18 +207,11 @@ int
 main(int argc, char **argv)
 {
 	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1, .dcis = 2};
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(commands_tell_the_device),
-		cmocka_unit_test(commands_tell_every_kind_of_queue),
-		cmocka_unit_test(bad_parameters_get_no_answer),
-		cmocka_unit_test(device_that_is_not_polled_gives_no_answer),
-	};
-
 	crpc_clock_init();
 	dev = crpc_rdma_open(&conf);
 	if (dev == NULL) {
 		fprintf(stderr, "skipped: %s\n", crpc_log_last());
 		return 77;
 	}
-	return tel_run(argv[0], tests, 4, setup, teardown);
+	return tel_run(argv[0], setup, teardown);
 }

@@ -6,14 +6,10 @@
  *     DEVICE=mlx5_0               which device; default the first
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "device_end.h"
 
 #define BUF_LEN 65536
@@ -24,58 +20,54 @@
 static uint32_t mtu; /* Of the device opened last. */
 
 static void
-end_open(struct end *e, const struct crpc_rdma_ud_conf *conf)
+end_open(struct end *to, const struct crpc_rdma_ud_conf *conf)
 {
 	struct crpc_rdma_info info;
 
-	end_device(e, &(struct crpc_rdma_conf){0}, BUF_LEN);
-	crpc_rdma_info_get(e->dev, &info);
+	end_device(to, &(struct crpc_rdma_conf){0}, BUF_LEN);
+	crpc_rdma_info_get(to->dev, &info);
 	mtu = info.mtu;
-	fill(e->buf, BUF_LEN);
-	e->ud = crpc_rdma_ud_create(e->dev, conf);
-	if (e->ud == NULL)
-		fail_msg("%s", crpc_log_last());
+	fill(to->buf, BUF_LEN);
+	to->ud = crpc_rdma_ud_create(to->dev, conf);
+	assert_or_log(to->ud != NULL);
 }
 
 static void
-pair_open(struct end e[2], const struct crpc_rdma_ud_conf *conf)
+pair_open(const struct crpc_rdma_ud_conf *conf)
 {
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];
-	int i;
 
 	end_open(&e[0], conf);
 	end_open(&e[1], conf);
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		crpc_rdma_ud_addr(e[!i].ud, addr);
 		e[i].ah = crpc_rdma_ah_create(e[i].ud, addr);
-		if (e[i].ah == NULL)
-			fail_msg("%s", crpc_log_last());
+		assert_or_log(e[i].ah != NULL);
 	}
 }
 
 /* A datagram of `len` bytes of the region, cut into elements. */
 static void
-dgram_cut(struct crpc_rdma_dgram *d, const struct end *e, uint32_t len)
+dgram_cut(struct crpc_rdma_dgram *d, const struct end *from, uint32_t len)
 {
-	d->num_sge = cut(d->sge, e->buf + rnd_below(&seed, BUF_LEN - len), len, e->mr.lkey);
+	d->num_sge = cut(d->sge, from->buf + rnd_below(&seed, BUF_LEN - len), len, from->mr.lkey);
 }
 
 /* Whatever goes in at one end comes out at the other, inline and gathered, up to one MTU, with its
  * length, its immediate and its queue's number. The queues go round many times. */
-static void
-datagrams_keep_their_data(void **state)
+TEST(datagrams_keep_their_data)
 {
 	const struct crpc_rdma_ud_conf conf = {
 		.id = 7, .sq_depth = 16, .rq_depth = 33, .inline_max = 100};
 	struct crpc_rdma_dgram d;
 	struct crpc_rdma_cqe cqe;
 	uint32_t round, len;
-	struct end e[2], *a;
 
 	seed = 0x5eed0011;
-	pair_open(e, &conf);
+	pair_open(&conf);
 	for (round = 0; round < 20000; round++) {
-		a = &e[round & 1];
+		struct end *a = &e[round & 1];
+
 		memset(&d, 0, sizeof(d));
 		d.ah = a->ah;
 		d.flags = rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0;
@@ -85,20 +77,18 @@ datagrams_keep_their_data(void **state)
 		d.imm = rnd_below(&seed, UINT32_MAX);
 		dgram_cut(&d, a, len);
 		assert_int_equal(crpc_rdma_ud_post(a->ud, &d, 1), 1);
-		if (!wait_type(e, !(round & 1), CRPC_RDMA_CQE_DGRAM, WAIT_NS, &cqe) ||
+		if (!wait_type(!(round & 1), CRPC_RDMA_CQE_DGRAM, WAIT_NS, &cqe) ||
 			cqe.imm != d.imm || cqe.byte_len != len || cqe.qp_id != 7 ||
 			memcmp(cqe.data, d.sge[0].addr, len) != 0)
 			fail_msg("round %u of seed 0x5eed0011: type %u imm %x/%x len %u/%u", round,
 				cqe.type, cqe.imm, d.imm, cqe.byte_len, len);
 		assert_int_equal((uintptr_t)cqe.data % 64, 0);
 	}
-	pair_close(e);
 }
 
 /* Bursts both ways. A receiver that polls often enough misses nothing, the immediates come in
  * order, and every buffer is handed back: the queue of 32 is used thousands of times. */
-static void
-bursts_arrive_in_order(void **state)
+TEST(bursts_arrive_in_order)
 {
 	const struct crpc_rdma_ud_conf conf = {.id = 1, .sq_depth = 32, .rq_depth = 32};
 	struct crpc_rdma_dgram d[8] = {{0}};
@@ -106,10 +96,9 @@ bursts_arrive_in_order(void **state)
 	uint32_t sent[2] = {0}, arrived[2] = {0}, who, i, n;
 	uint64_t end = crpc_clock_ns() + WAIT_NS;
 	struct crpc_rdma_stats s;
-	struct end e[2];
 
 	seed = 0x5eed0012;
-	pair_open(e, &conf);
+	pair_open(&conf);
 	for (who = 0; arrived[0] + arrived[1] < 200000; who = !who) {
 		for (i = 0; i < 8; i++) {
 			d[i].ah = e[who].ah;
@@ -135,7 +124,6 @@ bursts_arrive_in_order(void **state)
 	assert_int_equal(s.recv_cqes, arrived[0]);
 	assert_int_equal(s.recv_posted, arrived[0] + 32);
 	assert_int_equal(s.error_cqes, 0);
-	pair_close(e);
 }
 
 /*
@@ -143,18 +131,16 @@ bursts_arrive_in_order(void **state)
  * poll, whatever comes meanwhile; what it had no buffer for is lost, and nothing else: sends
  * complete, what arrives is whole and in order, and it goes on.
  */
-static void
-lent_buffers_stay_and_what_has_none_is_lost(void **state)
+TEST(lent_buffers_stay_and_what_has_none_is_lost)
 {
 	const struct crpc_rdma_ud_conf conf = {.id = 1, .sq_depth = 64, .rq_depth = 4};
 	struct crpc_rdma_dgram d = {.num_sge = 1, .flags = CRPC_RDMA_WR_SIGNAL};
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX], sent;
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
 	uint32_t round, i, n, next = 0, posted = 0, done = 0;
-	struct end e[2];
 
 	seed = 0x5eed0013;
-	pair_open(e, &conf);
+	pair_open(&conf);
 	d.ah = e[0].ah;
 	d.sge[0] = (struct crpc_rdma_sge){.len = 50, .lkey = e[0].mr.lkey};
 	for (round = 0; round < 50; round++) {
@@ -191,45 +177,46 @@ lent_buffers_stay_and_what_has_none_is_lost(void **state)
 		n = crpc_rdma_poll(e[1].dev, cqe, 1);
 		assert_true(crpc_clock_ns() < until);
 	} while (n == 0 || cqe[0].imm != UINT32_MAX);
-	pair_close(e);
 }
 
 /* Completions of sends are those of a queue pair: a signalled one retires those before it, and a
  * queue without signalled sends makes room by itself. One burst is one doorbell. */
-static void
-sends_are_accounted_for(void **state)
+TEST(sends_are_accounted_for)
 {
 	const struct crpc_rdma_ud_conf conf = {.id = 9, .sq_depth = 16, .inline_max = 64};
 	struct crpc_rdma_dgram d[32] = {{0}};
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
 	struct crpc_rdma_cqe cqe;
 	struct crpc_rdma_stats s;
-	struct end e[2];
 	uint32_t i, sent = 0;
 
 	seed = 0x5eed0014;
-	pair_open(e, &conf);
+	pair_open(&conf);
 	for (i = 0; i < 32; i++)
 		d[i].ah = e[0].ah;
 	d[4].flags = CRPC_RDMA_WR_SIGNAL;
 	d[4].wr_id = 1234;
 	assert_int_equal(crpc_rdma_ud_post(e[0].ud, d, 5), 5);
-	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
+	assert_true(wait_type(0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
 	assert_int_equal(cqe.wr_id, 1234);
 	assert_int_equal(cqe.wrs, 5);
 	assert_int_equal(cqe.qp_id, 9);
 	crpc_rdma_stats_get(e[0].dev, &s);
 	assert_int_equal(s.doorbells, 1);
 	assert_int_equal(s.wqes, 5);
-	assert_int_equal(s.wqebbs, 5); /* Without payload: control and address, one block. */
+	if (device_shows_wqes(e[0].dev))
+		assert_int_equal(
+			s.wqebbs, 5); /* Without payload: control and address, one block. */
 
 	d[0].flags = CRPC_RDMA_WR_INLINE;
 	d[0].num_sge = 1;
 	d[0].sge[0] = (struct crpc_rdma_sge){.addr = e[0].buf, .len = 60};
 	assert_int_equal(crpc_rdma_ud_post(e[0].ud, d, 1), 1);
 	crpc_rdma_stats_get(e[0].dev, &s);
-	assert_int_equal(s.blueflame, 1);
-	assert_int_equal(s.wqebbs, 7);
+	if (device_shows_wqes(e[0].dev)) {
+		assert_int_equal(s.blueflame, 1);
+		assert_int_equal(s.wqebbs, 7);
+	}
 	d[4].flags = 0;
 	while (sent < 5000) {
 		sent += crpc_rdma_ud_post(e[0].ud, d, 32);
@@ -238,17 +225,16 @@ sends_are_accounted_for(void **state)
 		crpc_rdma_poll(e[1].dev, &cqe, 1);
 		assert_true(crpc_clock_ns() < until);
 	}
-	pair_close(e);
 }
 
 static void
-expect_fault(struct end e[2], const struct crpc_rdma_dgram *d, int status)
+expect_fault(const struct crpc_rdma_dgram *d, int status)
 {
 	struct crpc_rdma_cqe cqe;
 	uint16_t n = crpc_rdma_ud_post(e[0].ud, d, 1);
 
 	assert_int_equal(n, status == -EINVAL ? 0 : 1);
-	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_ERROR, WAIT_NS, &cqe));
+	assert_true(wait_type(0, CRPC_RDMA_CQE_ERROR, WAIT_NS, &cqe));
 	assert_int_equal(cqe.status, status);
 	assert_int_equal(cqe.wr_id, d->wr_id);
 	assert_int_equal(cqe.qp_id, 3);
@@ -256,8 +242,7 @@ expect_fault(struct end e[2], const struct crpc_rdma_dgram *d, int status)
 }
 
 /* What cannot be built, and what the device refuses, closes the queue pair and is reported. */
-static void
-errors_are_told(void **state)
+TEST(errors_are_told)
 {
 	const struct crpc_rdma_ud_conf conf = {.id = 3, .inline_max = 32};
 	struct crpc_rdma_dgram d[4] = {
@@ -266,26 +251,22 @@ errors_are_told(void **state)
 		{.wr_id = 3, .num_sge = 1},
 		{.wr_id = 4, .num_sge = 1},
 	};
-	struct end e[2];
-	int i;
 
 	seed = 0x5eed0015;
-	for (i = 0; i < 4; i++) {
-		pair_open(e, &conf);
+	for (int i = 0; i < 4; i++) {
+		pair_open(&conf);
 		if (i != 0)
 			d[i].ah = e[0].ah;
 		/* One byte more than a datagram can have; a key that is none. */
 		d[i].sge[0] = (struct crpc_rdma_sge){
 			e[0].buf, i == 2 ? mtu + 1 : 10, e[0].mr.lkey ^ (i == 3 ? 0x5500 : 0)};
-		expect_fault(e, &d[i], i == 3 ? -EACCES : -EINVAL);
-		pair_close(e);
+		expect_fault(&d[i], i == 3 ? -EACCES : -EINVAL);
 	}
 }
 
 /* Addresses of other kinds and damaged ones are refused; a datagram with another queue's key is not
  * taken, and neither end hears of it. */
-static void
-addresses_are_checked(void **state)
+TEST(addresses_are_checked)
 {
 	const struct crpc_rdma_ud_conf conf = {.id = 3};
 	const struct crpc_rdma_qp_conf qp_conf = {.id = 4};
@@ -294,11 +275,10 @@ addresses_are_checked(void **state)
 	struct crpc_rdma_ah *wrong;
 	struct crpc_rdma_cqe cqe;
 	struct crpc_rdma_qp *qp;
-	struct end e[2];
 	uint32_t i, got = 0;
 
 	seed = 0x5eed0016;
-	pair_open(e, &conf);
+	pair_open(&conf);
 	qp = crpc_rdma_qp_create(e[1].dev, &qp_conf);
 	assert_non_null(qp);
 	crpc_rdma_qp_addr(qp, other);
@@ -318,38 +298,34 @@ addresses_are_checked(void **state)
 	d.ah = wrong;
 	d.flags = CRPC_RDMA_WR_SIGNAL;
 	assert_int_equal(crpc_rdma_ud_post(e[0].ud, &d, 1), 1);
-	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
+	assert_true(wait_type(0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
 	for (i = 0; i < QUIET_POLLS; i++) {
 		got += crpc_rdma_poll(e[1].dev, &cqe, 1);
 		got += crpc_rdma_poll(e[0].dev, &cqe, 1);
 	}
 	assert_int_equal(got, 0);
 	crpc_rdma_ah_free(wrong);
-	pair_close(e);
 }
 
 /* Limits are reported before anything is made, and a freed queue's completions are dropped. */
-static void
-limits_and_frees(void **state)
+TEST(limits_and_frees)
 {
 	const struct crpc_rdma_ud_conf conf = {.id = 3};
 	struct crpc_rdma_ud_conf big = {.inline_max = 4096};
 	struct crpc_rdma_dgram d = {.flags = CRPC_RDMA_WR_SIGNAL};
-	struct crpc_rdma_ud *ud;
 	struct crpc_rdma_cqe cqe;
-	struct end e[2];
-	uint32_t i;
 
 	seed = 0x5eed0017;
-	pair_open(e, &conf);
+	pair_open(&conf);
 	assert_null(crpc_rdma_ud_create(e[0].dev, &big));
 	assert_int_equal(errno, EINVAL);
 	big = (struct crpc_rdma_ud_conf){.sq_depth = 2048, .rq_depth = 2048};
 	assert_null(crpc_rdma_ud_create(e[0].dev, &big));
 	assert_int_equal(errno, ENOSPC);
 	d.ah = e[0].ah;
-	for (i = 0; i < 50; i++) {
-		ud = crpc_rdma_ud_create(e[0].dev, &conf);
+	for (uint32_t i = 0; i < 50; i++) {
+		struct crpc_rdma_ud *ud = crpc_rdma_ud_create(e[0].dev, &conf);
+
 		assert_non_null(ud);
 		assert_int_equal(crpc_rdma_ud_post(ud, &d, 1), 1);
 		crpc_rdma_poll(e[0].dev, &cqe, 0);
@@ -358,30 +334,19 @@ limits_and_frees(void **state)
 	/* One that was received and is still held. */
 	d.ah = e[1].ah;
 	assert_int_equal(crpc_rdma_ud_post(e[1].ud, &d, 1), 1);
-	assert_true(wait_type(e, 0, CRPC_RDMA_CQE_DGRAM, WAIT_NS, &cqe));
+	assert_true(wait_type(0, CRPC_RDMA_CQE_DGRAM, WAIT_NS, &cqe));
 	crpc_rdma_ah_free(e[0].ah);
 	crpc_rdma_ud_free(e[0].ud);
 	e[0].ah = NULL;
 	e[0].ud = NULL;
 	assert_int_equal(crpc_rdma_poll(e[0].dev, &cqe, 1), 0);
-	pair_close(e);
 }
 
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(datagrams_keep_their_data),
-		cmocka_unit_test(bursts_arrive_in_order),
-		cmocka_unit_test(lent_buffers_stay_and_what_has_none_is_lost),
-		cmocka_unit_test(sends_are_accounted_for),
-		cmocka_unit_test(errors_are_told),
-		cmocka_unit_test(addresses_are_checked),
-		cmocka_unit_test(limits_and_frees),
-	};
-
 	crpc_clock_init();
 	if (device_missing())
 		return 77;
-	return cmocka_run_group_tests_name("mlx5_ud", tests, NULL, NULL);
+	return test_run(NULL, pair_end);
 }

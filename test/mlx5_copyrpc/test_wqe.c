@@ -63,8 +63,7 @@ static const uint8_t read_one[] = {
 #define EMPTY_TEXT "WQE 0 qp 0x1234 RDMA_WRITE_IMM ds 2 cqe imm 0x1 | raddr 0x0 rkey 0x0"
 
 /* Of a reliable connection, with a completion: bytes, and the text of a dump. */
-static void
-golden_requests(void **state)
+TEST(golden_requests)
 {
 	static const struct {
 		struct crpc_rdma_wr wr;
@@ -104,20 +103,17 @@ golden_requests(void **state)
 	};
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	char text[512];
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(t); i++) {
+	for (size_t i = 0; i < CRPC_DIM(t); i++) {
 		p->qp.own.pi = t[i].pi;
 		assert_int_equal(build(p, &t[i].wr, true), (t[i].len + 15) / 16);
 		assert_memory_equal(p->sq + t[i].pi * CRPC_MLX5_BB, t[i].want, t[i].len);
 		crpc_mlx5_wqe_text(p->sq, 64, t[i].pi, false, text, sizeof(text));
 		assert_string_equal(text, t[i].text);
 	}
-	free(p);
 }
 
-static void
-golden_write_gathered(void **state)
+TEST(golden_write_gathered)
 {
 	/* Not signalled, no immediate although the WR has one; the empty element leaves no
 	 * trace. */
@@ -152,13 +148,11 @@ golden_write_gathered(void **state)
 	assert_memory_equal(p->sq + 255 * CRPC_MLX5_BB, want, 64);
 	assert_memory_equal(p->sq, want + 64, 16);
 	assert_int_equal(p->sq[16], 0xee);
-	free(p);
 }
 
 /* Regression: a message that crosses the end of the ring. Every size at every place must give the
  * bytes that it gives where there is no end. */
-static void
-wqe_spanning_ring_end_equals_one_that_does_not(void **state)
+TEST(wqe_spanning_ring_end_equals_one_that_does_not)
 {
 	static uint8_t data[512];
 	struct plain *ring = plain_new(16, 2, 476, 16, 64);
@@ -188,15 +182,12 @@ wqe_spanning_ring_end_equals_one_that_does_not(void **state)
 			assert_int_equal(ring->sq[(start * 64 + ds * 16) % 1024], 0xcc);
 		}
 	}
-	free(ring);
-	free(flat);
 }
 
 /* Regression: an inline limit that was a constant, and too large for the WQE. Here it follows from
  * the layout: the longest inline payload fills its blocks to the last byte and not one more. */
 /* Of a datagram: the address vector fills the block of the control segment. */
-static void
-golden_datagram(void **state)
+TEST(golden_datagram)
 {
 	/* clang-format off */
 	static const uint8_t want[] = {
@@ -232,13 +223,11 @@ golden_datagram(void **state)
 	assert_int_equal(build_datagram(p, &d, 4), 0);
 	d.ah = NULL;
 	assert_int_equal(build_datagram(p, &d, 256), 0);
-	free(p);
 }
 
 /* Of a DC initiator: with the whole address vector, the remote address starts the next block; with
  * its short form all is in one. */
-static void
-golden_dynamic_connection(void **state)
+TEST(golden_dynamic_connection)
 {
 	/* clang-format off */
 	static const uint8_t want[] = {
@@ -283,11 +272,9 @@ golden_dynamic_connection(void **state)
 	assert_string_equal(text,
 		"WQE 63 qp 0x1234 RDMA_WRITE_IMM ds 4 cqe imm 0x2a | to 0xabcdef lid 258 compact | "
 		"raddr 0x1000 rkey 0x7 | data 0xaaaa0001 len 32 lkey 0x101");
-	free(p);
 }
 
-static void
-inline_limit_is_derived_from_layout(void **state)
+TEST(inline_limit_is_derived_from_layout)
 {
 	struct plain *p;
 	struct crpc_rdma_wr wr = {
@@ -296,26 +283,24 @@ inline_limit_is_derived_from_layout(void **state)
 		.num_sge = 1,
 		.sge = {{.addr = payload}},
 	};
-	uint32_t want, blocks, max;
 
 	assert_int_equal(CRPC_MLX5_INLINE_MAX, 512 - 16 - 16 - 4);
-	for (want = 0; want <= CRPC_MLX5_INLINE_MAX; want++) {
-		blocks = crpc_mlx5_wqebb_max(CRPC_MLX5_RC_HEAD, want);
-		max = blocks * 64 - 36;
+	for (uint32_t want = 0; want <= CRPC_MLX5_INLINE_MAX; want++) {
+		uint32_t blocks = crpc_mlx5_wqebb_max(CRPC_MLX5_RC_HEAD, want);
+		uint32_t max = blocks * 64 - 36;
+
 		assert_true(max >= want && blocks <= CRPC_MLX5_WQEBB_MAX);
 		p = plain_new(64, 2, max, 16, 64);
 		wr.sge[0].len = max;
 		assert_int_equal(crpc_mlx5_ds_to_bb(build(p, &wr, false)), blocks);
 		wr.sge[0].len = max + 1;
 		assert_int_equal(build(p, &wr, false), 0);
-		free(p);
 	}
 	/* Four elements fit even where no inline data is wanted. */
 	assert_int_equal(crpc_mlx5_wqebb_max(CRPC_MLX5_RC_HEAD, 0), 2);
 }
 
-static void
-what_cannot_be_built_is_refused(void **state)
+TEST(what_cannot_be_built_is_refused)
 {
 	const struct crpc_rdma_wr bad[] = {
 		{.op = 3},
@@ -332,15 +317,12 @@ what_cannot_be_built_is_refused(void **state)
 			.sge = {{.len = 0xfffffff0}, {.len = 0x20}}},
 	};
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(bad); i++)
+	for (size_t i = 0; i < CRPC_DIM(bad); i++)
 		assert_int_equal(build(p, &bad[i], true), 0);
-	free(p);
 }
 
-static void
-one_doorbell_per_burst_with_the_newest_wqe(void **state)
+TEST(one_doorbell_per_burst_with_the_newest_wqe)
 {
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	struct crpc_rdma_wr wr[3] = {
@@ -367,11 +349,9 @@ one_doorbell_per_burst_with_the_newest_wqe(void **state)
 	assert_int_equal(p->dev.stats.blueflame, 0);
 	assert_int_equal(p->dev.stats.wqes, 5);
 	assert_int_equal(p->dev.stats.wqebbs, 7);
-	free(p);
 }
 
-static void
-blueflame_carries_a_single_small_wqe(void **state)
+TEST(blueflame_carries_a_single_small_wqe)
 {
 	struct plain *p = plain_new(8, 4, 220, 16, 64);
 	struct crpc_rdma_wr wr = {
@@ -398,26 +378,22 @@ blueflame_carries_a_single_small_wqe(void **state)
 	assert_int_equal(p->bf.offset, 0);
 	assert_int_equal(p->dev.stats.blueflame, 1);
 	assert_int_equal(p->dev.stats.doorbells, 2);
-	free(p);
 }
 
-static void
-receives_have_no_buffer(void **state)
+TEST(receives_have_no_buffer)
 {
 	uint8_t rq[4 * 32], want[16] = {[6] = 0x01};
-	int i;
 
 	memset(rq, 0xff, sizeof(rq));
-	crpc_mlx5_rq_prefill(CRPC_MLX5_RC, NULL, rq, 4, 32);
-	for (i = 0; i < 4; i++) {
+	crpc_mlx5_rq_prefill(CRPC_IB_RC, NULL, rq, 4, 32);
+	for (int i = 0; i < 4; i++) {
 		assert_memory_equal(rq + i * 32, want, 16);
 		assert_int_equal(rq[i * 32 + 31], 0);
 	}
 }
 
 /* Text of garbage stays within its buffer and its ring, whatever the bytes say. */
-static void
-text_of_garbage_is_bounded(void **state)
+TEST(text_of_garbage_is_bounded)
 {
 	struct plain *p = plain_new(8, 4, 92, 16, 64);
 	char text[64];
@@ -436,25 +412,6 @@ text_of_garbage_is_bounded(void **state)
 		assert_int_equal(text[sizeof(text) - 1], 'x');
 	}
 	assert_int_equal(crpc_mlx5_wqe_text(p->sq, 8, 0, false, text, 0), 0);
-	free(p);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(golden_requests),
-		cmocka_unit_test(golden_write_gathered),
-		cmocka_unit_test(wqe_spanning_ring_end_equals_one_that_does_not),
-		cmocka_unit_test(golden_datagram),
-		cmocka_unit_test(golden_dynamic_connection),
-		cmocka_unit_test(inline_limit_is_derived_from_layout),
-		cmocka_unit_test(what_cannot_be_built_is_refused),
-		cmocka_unit_test(one_doorbell_per_burst_with_the_newest_wqe),
-		cmocka_unit_test(blueflame_carries_a_single_small_wqe),
-		cmocka_unit_test(receives_have_no_buffer),
-		cmocka_unit_test(text_of_garbage_is_bounded),
-	};
-
-	return cmocka_run_group_tests_name("mlx5_wqe", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

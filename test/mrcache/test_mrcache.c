@@ -1,16 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The cache of registrations, on a fake device. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_log.h"
 #include "crpc_mrcache.h"
 #include "crpc_shm.h"
@@ -44,16 +40,14 @@ cache_make(struct cache *k, uint32_t regions, uint64_t bytes)
 static void
 cache_free(struct cache *k)
 {
-	if (crpc_mrcache_check(k->c) != 0)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(crpc_mrcache_check(k->c) == 0);
 	crpc_mrcache_free(k->c);
 	crpc_rdma_close(k->dev);
 	munmap(k->mem, MEM);
 }
 
 /* A range is registered once, in whole pages; what lies in it is found. */
-static void
-cache_finds_what_it_has(void **state)
+TEST(cache_finds_what_it_has)
 {
 	const struct crpc_rdma_mr *a, *b;
 	struct cache k;
@@ -91,16 +85,14 @@ cache_finds_what_it_has(void **state)
 }
 
 /* Full: the least recently used goes; those in use and those that were added stay. */
-static void
-cache_is_bounded(void **state)
+TEST(cache_is_bounded)
 {
 	const struct crpc_rdma_mr *mr[5];
 	struct cache k;
-	uint32_t i;
 
 	cache_make(&k, 4, 0);
 	assert_int_equal(crpc_mrcache_add(k.c, k.mem + 0x80000, 100), 0);
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
 		assert_int_equal(crpc_mrcache_get(k.c, k.mem + i * 8192, 100, &mr[i]), 0);
 	assert_int_equal(crpc_mrcache_get(k.c, k.mem + 0x40000, 100, &mr[3]), -ENOSPC);
 	crpc_mrcache_put(k.c, mr[1]);
@@ -124,8 +116,7 @@ cache_is_bounded(void **state)
 }
 
 /* A get that is refused takes away nothing that was added, whatever it overlaps. */
-static void
-refused_get_keeps_what_was_added(void **state)
+TEST(refused_get_keeps_what_was_added)
 {
 	const struct crpc_rdma_mr *mr;
 	struct cache k;
@@ -151,8 +142,7 @@ refused_get_keeps_what_was_added(void **state)
 }
 
 /* Invalidated: it is given out no more, and its users keep it until put. */
-static void
-cache_forgets_what_is_unmapped(void **state)
+TEST(cache_forgets_what_is_unmapped)
 {
 	const struct crpc_rdma_mr *a, *b;
 	struct cache k;
@@ -176,19 +166,17 @@ cache_forgets_what_is_unmapped(void **state)
 }
 
 /* In a mapping that may be of huge pages all of a huge page is one region; in others it is not. */
-static void
-cache_widens_to_huge_pages(void **state)
+TEST(cache_widens_to_huge_pages)
 {
 	const uint64_t huge = 2u << 20;
 	const struct crpc_rdma_mr *mr;
 	uint8_t *place, *at;
 	struct cache k;
-	int fd, i;
+	int fd = memfd_create("bulk_huge", 0);
 
-	fd = memfd_create("bulk_huge", 0);
 	assert_true(fd >= 0);
 	assert_int_equal(ftruncate(fd, (off_t)(2 * huge)), 0);
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		cache_make(&k, 0, 0);
 		place = mmap(NULL, 4 * huge, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 		assert_ptr_not_equal(place, MAP_FAILED);
@@ -206,26 +194,23 @@ cache_widens_to_huge_pages(void **state)
 }
 
 /* A segment is one region, and every buffer in it a hit. */
-static void
-cache_takes_segments(void **state)
+TEST(cache_takes_segments)
 {
 	struct crpc_shm_conf conf = {0};
 	const struct crpc_rdma_mr *mr;
 	struct crpc_shm *seg;
 	char name[64];
 	struct cache k;
-	uint32_t i;
 
 	snprintf(name, sizeof(name), "bulk_cache_%d", (int)getpid());
 	conf.name = name;
 	conf.kind = CRPC_SHM_KIND('t', 'e', 's', 't');
 	conf.size = 1 << 20;
 	seg = crpc_shm_create(&conf);
-	if (seg == NULL)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(seg != NULL);
 	cache_make(&k, 0, 0);
 	assert_int_equal(crpc_mrcache_add_shm(k.c, seg), 0);
-	for (i = 0; i < 100; i++) {
+	for (uint32_t i = 0; i < 100; i++) {
 		assert_int_equal(
 			crpc_mrcache_get(k.c, crpc_shm_ptr(seg, 4096 + i * 9000, 9000), 9000, &mr),
 			0);
@@ -239,8 +224,7 @@ cache_takes_segments(void **state)
 }
 
 /* Random use against a model of users: what is given covers what was asked, and all ends even. */
-static void
-cache_survives_random_use(void **state)
+TEST(cache_survives_random_use)
 {
 	const struct crpc_rdma_mr *mr[64];
 	uint32_t i, at, len, n = 0, victim;
@@ -275,18 +259,4 @@ cache_survives_random_use(void **state)
 	cache_free(&k);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(cache_finds_what_it_has),
-		cmocka_unit_test(cache_is_bounded),
-		cmocka_unit_test(refused_get_keeps_what_was_added),
-		cmocka_unit_test(cache_forgets_what_is_unmapped),
-		cmocka_unit_test(cache_widens_to_huge_pages),
-		cmocka_unit_test(cache_takes_segments),
-		cmocka_unit_test(cache_survives_random_use),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

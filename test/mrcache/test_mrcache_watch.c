@@ -9,9 +9,6 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +19,7 @@
 #include <unistd.h>
 #include <fcntl.h>
 
-#include <cmocka.h>
+#include "test.h"
 
 #include "crpc_log.h"
 #include "crpc_mrcache.h"
@@ -48,8 +45,7 @@ cache_make(void)
 static void
 cache_free(struct crpc_mrcache *c)
 {
-	if (crpc_mrcache_check(c) != 0)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(crpc_mrcache_check(c) == 0);
 	crpc_mrcache_free(c);
 	assert_int_equal(__crpc_mrwatch_faults(), 0);
 }
@@ -115,16 +111,14 @@ move_over(uint8_t *p)
 }
 
 /* However memory goes, what is mapped there then is registered again, and nothing else is. */
-static void
-no_old_registration_is_given(void **state)
+TEST(no_old_registration_is_given)
 {
 	static void (*const ways[])(uint8_t *) = {
 			unmap_and_map, map_over, dont_need, move_away, move_over};
 	struct crpc_mrcache *c = cache_make();
 	uint8_t *p = map_at(NULL, MEM);
-	uint64_t i;
 
-	for (i = 0; i < CRPC_DIM(ways); i++) {
+	for (uint64_t i = 0; i < CRPC_DIM(ways); i++) {
 		use(c, p, PAGE);
 		use(c, p + 8 * PAGE + 100, 3 * PAGE);
 		assert_false(use(c, p + 8 * PAGE + 100, 3 * PAGE));
@@ -142,8 +136,7 @@ no_old_registration_is_given(void **state)
 }
 
 /* What is in use is given out no more, and goes with its user; add() does not keep it. */
-static void
-regions_in_use_go_with_their_user(void **state)
+TEST(regions_in_use_go_with_their_user)
 {
 	struct crpc_mrcache *c = cache_make();
 	const struct crpc_rdma_mr *old, *new;
@@ -166,8 +159,7 @@ regions_in_use_go_with_their_user(void **state)
 }
 
 /* Two caches have the same memory; one of them ends, and the second still gets reports. */
-static void
-caches_share_the_watcher(void **state)
+TEST(caches_share_the_watcher)
 {
 	struct crpc_mrcache *a = cache_make(), *b = cache_make();
 	uint8_t *p = map_at(NULL, MEM);
@@ -193,17 +185,15 @@ caches_share_the_watcher(void **state)
 }
 
 /* Much more happens than the owner has looked at: it forgets all, and loses nothing. */
-static void
-lost_reports_count_for_all(void **state)
+TEST(lost_reports_count_for_all)
 {
 	struct crpc_mrcache *c = cache_make();
 	uint8_t *p = map_at(NULL, MEM);
-	uint32_t i;
 
 	use(c, p, PAGE);
 	use(c, p + 9 * PAGE, PAGE);
 	use(c, p + 20 * PAGE, PAGE);
-	for (i = 0; i < 3 * MRWATCH_RANGES; i++)
+	for (uint32_t i = 0; i < 3 * MRWATCH_RANGES; i++)
 		dont_need(p);
 	map_at(p + 20 * PAGE, PAGE);
 	assert_true(use(c, p + 20 * PAGE, PAGE));
@@ -221,9 +211,8 @@ static void *
 toucher(void *arg)
 {
 	uint8_t *p = arg;
-	uint64_t i;
 
-	for (i = 0; i < PAGES; i++)
+	for (uint64_t i = 0; i < PAGES; i++)
 		p[i * PAGE] = (uint8_t)i;
 	return NULL;
 }
@@ -233,16 +222,13 @@ toucher(void *arg)
  * before and after they went: none of it waits, and the watcher gets no fault. Of every type of
  * memory.
  */
-static void
-faults_do_not_wait(void **state)
+TEST(faults_do_not_wait)
 {
 	uint64_t len = PAGES * PAGE, kind;
 	struct crpc_mrcache *c = cache_make();
 	char name[] = "/tmp/mrcache_watch_XXXXXX";
 	int zero = open("/dev/zero", O_RDONLY), file = mkstemp(name), memfd;
 	pthread_t thread;
-	uint8_t *p;
-	uint32_t round, pages;
 
 	unlink(name);
 	memfd = memfd_create("watch", 0);
@@ -251,18 +237,19 @@ faults_do_not_wait(void **state)
 	assert_int_equal(ftruncate(file, (off_t)len), 0);
 	alarm(60);
 	for (kind = 0; kind < 4; kind++) {
-		p = mmap(NULL, len, PROT_READ | PROT_WRITE,
+		uint8_t *p = mmap(NULL, len, PROT_READ | PROT_WRITE,
 				kind < 2 ? (kind == 0 ? MAP_PRIVATE : MAP_SHARED) | MAP_ANONYMOUS
 					 : MAP_SHARED,
 				kind < 2 ? -1 : (kind == 2 ? memfd : file), 0);
+
 		assert_ptr_not_equal(p, MAP_FAILED);
 		use(c, p, len);
-		for (round = 0; round < 2; round++) {
+		for (uint32_t round = 0; round < 2; round++) {
 			assert_int_equal(read(zero, p + len / 2, len / 4), (ssize_t)(len / 4));
 			assert_int_equal(pthread_create(&thread, NULL, toucher, p + 64), 0);
 			toucher(p);
 			pthread_join(thread, NULL);
-			for (pages = 0; pages < PAGES; pages++)
+			for (uint32_t pages = 0; pages < PAGES; pages++)
 				assert_true(p[(uint64_t)pages * PAGE] == (uint8_t)pages &&
 						p[(uint64_t)pages * PAGE + 64] == (uint8_t)pages);
 			assert_int_equal(madvise(p, len, MADV_DONTNEED), 0);
@@ -288,9 +275,7 @@ static uint8_t *shared;
 static void *
 unmapper(void *arg)
 {
-	uint32_t i;
-
-	for (i = 0; i < ROUNDS; i++) {
+	for (uint32_t i = 0; i < ROUNDS; i++) {
 		while (crpc_load_acquire(&turn) != 2 * i)
 			sched_yield();
 		if (i % 2 == 0)
@@ -317,13 +302,11 @@ disturber(void *arg)
 }
 
 /* The owner never gets an old registration after another thread's call has returned. */
-static void
-other_threads_unmap(void **state)
+TEST(other_threads_unmap)
 {
 	struct crpc_mrcache *c = cache_make(), *other = cache_make();
 	uint8_t *p = map_at(NULL, MEM);
 	pthread_t thread[2];
-	uint32_t i;
 
 	shared = map_at(NULL, 4 * PAGE);
 	crpc_store_relaxed(&turn, 1);
@@ -332,7 +315,7 @@ other_threads_unmap(void **state)
 	crpc_store_relaxed(&turn, 0);
 	assert_int_equal(pthread_create(&thread[0], NULL, unmapper, NULL), 0);
 	assert_int_equal(pthread_create(&thread[1], NULL, disturber, p), 0);
-	for (i = 0; i < ROUNDS; i++) {
+	for (uint32_t i = 0; i < ROUNDS; i++) {
 		while (crpc_load_acquire(&turn) != 2 * i + 1)
 			sched_yield();
 		if (!use(c, shared, 4 * PAGE))
@@ -349,18 +332,16 @@ other_threads_unmap(void **state)
 }
 
 /* Caches come and go while others unmap. */
-static void
-caches_come_and_go(void **state)
+TEST(caches_come_and_go)
 {
 	uint8_t *p = map_at(NULL, MEM);
-	struct crpc_mrcache *c;
 	pthread_t thread;
-	uint32_t i;
 
 	crpc_store_relaxed(&stop, false);
 	assert_int_equal(pthread_create(&thread, NULL, disturber, p), 0);
-	for (i = 0; i < 40; i++) {
-		c = cache_make();
+	for (uint32_t i = 0; i < 40; i++) {
+		struct crpc_mrcache *c = cache_make();
+
 		use(c, p, 2 * PAGE);
 		crpc_mrcache_progress(c);
 		cache_free(c);
@@ -443,15 +424,6 @@ main(void)
 	const struct CMUnitTest by_hand[] = {
 			cmocka_unit_test(works_by_hand_where_it_is_refused),
 	};
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(no_old_registration_is_given),
-		cmocka_unit_test(regions_in_use_go_with_their_user),
-		cmocka_unit_test(caches_share_the_watcher),
-		cmocka_unit_test(lost_reports_count_for_all),
-		cmocka_unit_test(faults_do_not_wait),
-		cmocka_unit_test(other_threads_unmap),
-		cmocka_unit_test(caches_come_and_go),
-	};
 	struct crpc_mrcache *c;
 	bool watches;
 	int rc;
@@ -462,7 +434,7 @@ main(void)
 	watches = crpc_mrcache_watches(c);
 	crpc_mrcache_free(c);
 	if (watches)
-		rc += cmocka_run_group_tests(tests, NULL, NULL);
+		rc += test_run(NULL, NULL);
 	else
 		print_message("skipped: userfaultfd is not allowed here\n");
 	crpc_rdma_close(dev);

@@ -5,14 +5,10 @@
  * test_ud.c, which run over this one, too.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_paper_nic.h"
 
 #define BYTES 4096u
@@ -33,11 +29,10 @@ rig_open(uint8_t transport, uint32_t rq_depth)
 	const struct crpc_rdma_qp_conf conf = {
 		.id = 1, .transport = transport, .sq_depth = 64, .rq_depth = rq_depth};
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];
-	int i;
 
 	memset(&net, 0, sizeof(net));
 	net.rng = 42;
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		dev[i] = crpc_paper_open(&net, &(struct crpc_paper_conf){.mtu = 1024});
 		assert_int_equal(crpc_rdma_mr_reg(dev[i], mem[i], BYTES, &mr[i]), 0);
 		qp[i] = crpc_rdma_qp_create(dev[i], &conf);
@@ -69,10 +64,8 @@ rig_connected(uint8_t transport, uint32_t rq_depth)
 static void
 rig_close(void)
 {
-	int i;
-
 	crpc_rdma_ah_free(ah);
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		crpc_rdma_qp_free(qp[i]);
 		crpc_rdma_ud_free(ud[i]);
 		crpc_rdma_mr_dereg(dev[i], &mr[i]);
@@ -122,8 +115,7 @@ nothing(int side)
 }
 
 /* Posted is not moved, moved is not acknowledged; a dump shows which. */
-static void
-nothing_moves_but_by_steps(void **state)
+TEST(nothing_moves_but_by_steps)
 {
 	char text[400] = "";
 	FILE *out = fmemopen(text, sizeof(text), "w");
@@ -154,8 +146,7 @@ nothing_moves_but_by_steps(void **state)
 }
 
 /* A WRITE in pieces: what has arrived is its beginning, and the completion comes with its end. */
-static void
-bytes_of_a_write_appear_in_increasing_order(void **state)
+TEST(bytes_of_a_write_appear_in_increasing_order)
 {
 	uint32_t round, i, pieces = 0, have, before;
 
@@ -182,15 +173,13 @@ bytes_of_a_write_appear_in_increasing_order(void **state)
 }
 
 /* A key is for one region, for peers or for the owner, until the region is deregistered. */
-static void
-keys_and_bounds_are_checked(void **state)
+TEST(keys_and_bounds_are_checked)
 {
 	struct crpc_rdma_mr old;
-	uint32_t i;
-	uint8_t op;
 
-	for (i = 0; i < 12; i++) {
-		op = i % 3;
+	for (uint32_t i = 0; i < 12; i++) {
+		uint8_t op = i % 3;
+
 		rig_connected(CRPC_RDMA_RC, 4);
 		if (i / 3 == 0) { /* its number is used again */
 			assert_int_equal(crpc_rdma_mr_reg(dev[1], mem[1], BYTES, &old), 0);
@@ -218,13 +207,11 @@ keys_and_bounds_are_checked(void **state)
  * What was carried out before a request that fails has its completion. Where the peer is gone it
  * was not acknowledged, so it is the first that fails.
  */
-static void
-requests_before_a_failure_are_accounted_for(void **state)
+TEST(requests_before_a_failure_are_accounted_for)
 {
 	struct crpc_rdma_cqe cqe;
-	uint32_t i;
 
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		rig_connected(CRPC_RDMA_RC, 4);
 		net.hold_acks = true;
 		assert_int_equal(post(CRPC_RDMA_WRITE, 1), 1);
@@ -247,16 +234,13 @@ requests_before_a_failure_are_accounted_for(void **state)
 }
 
 /* RC waits for a peer that connects to it. DC writes before, and only immediates wait. */
-static void
-requests_wait_for_the_connection_and_for_receives(void **state)
+TEST(requests_wait_for_the_connection_and_for_receives)
 {
-	uint8_t transport, i;
-
-	for (transport = CRPC_RDMA_RC; transport <= CRPC_RDMA_DC; transport++) {
+	for (uint8_t transport = CRPC_RDMA_RC; transport <= CRPC_RDMA_DC; transport++) {
 		rig_open(transport, 2);
 		assert_int_equal(rig_connect(0), 0);
 		assert_int_equal(post(CRPC_RDMA_WRITE, 1), 1);
-		for (i = 0; i < 3; i++)
+		for (uint8_t i = 0; i < 3; i++)
 			assert_int_equal(post(CRPC_RDMA_WRITE_IMM, 1), 1);
 		crpc_paper_run(&net);
 		assert_int_equal(mem[1][0], transport == CRPC_RDMA_DC ? 0 : 1);
@@ -264,7 +248,7 @@ requests_wait_for_the_connection_and_for_receives(void **state)
 		assert_int_equal(rig_connect(1), 0);
 		crpc_paper_run(&net);
 		/* two receives: the third request waits until one is posted again */
-		for (i = 0; i < 2; i++)
+		for (uint8_t i = 0; i < 2; i++)
 			next(1, CRPC_RDMA_CQE_RECV, 0);
 		nothing(1);
 		crpc_paper_run(&net);
@@ -274,8 +258,7 @@ requests_wait_for_the_connection_and_for_receives(void **state)
 }
 
 /* A DC queue pair that drains carries its requests out, without completions. */
-static void
-a_drained_queue_pair_ends_its_requests_in_silence(void **state)
+TEST(a_drained_queue_pair_ends_its_requests_in_silence)
 {
 	rig_connected(CRPC_RDMA_DC, 4);
 	assert_int_equal(post(CRPC_RDMA_WRITE, 1), 1);
@@ -316,8 +299,7 @@ dgrams_send(void)
 }
 
 /* Each fault does what it says and nothing else, about as often as was asked; a seed repeats it. */
-static void
-datagrams_suffer_the_faults_that_were_set(void **state)
+TEST(datagrams_suffer_the_faults_that_were_set)
 {
 	static const struct {
 		uint32_t *chance, from, to;
@@ -325,9 +307,8 @@ datagrams_suffer_the_faults_that_were_set(void **state)
 		{&net.corrupt, DGRAMS, DGRAMS}, {&net.drop, 700, 900},
 		{&net.duplicate, 1150, 1350}};
 	struct tally first, again;
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(t); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(t); i++) {
 		rig_open(CRPC_RDMA_RC, 4);
 		*t[i].chance = 2000;
 		first = dgrams_send();
@@ -345,11 +326,8 @@ datagrams_suffer_the_faults_that_were_set(void **state)
 }
 
 /* Requests move when their time has come, posts are short, queues break, devices die. */
-static void
-queues_suffer_the_faults_that_were_set(void **state)
+TEST(queues_suffer_the_faults_that_were_set)
 {
-	uint32_t i;
-
 	rig_connected(CRPC_RDMA_RC, 64);
 	net.delay_ns = 1000000;
 	assert_int_equal(post(CRPC_RDMA_WRITE_IMM, 1), 1);
@@ -364,12 +342,12 @@ queues_suffer_the_faults_that_were_set(void **state)
 	assert_int_equal(post(CRPC_RDMA_WRITE, 1), 0);
 	net.refuse = 0;
 	crpc_paper_post_limit(dev[0], 3);
-	for (i = 0; i < 5; i++)
+	for (uint32_t i = 0; i < 5; i++)
 		assert_int_equal(post(CRPC_RDMA_WRITE, 1), i < 3);
 	net.fail = CRPC_PAPER_CHANCE;
 	assert_true(crpc_paper_step(&net));
 	next(0, CRPC_RDMA_CQE_ERROR, -EIO);
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
 		next(0, CRPC_RDMA_CQE_ERROR, -ECANCELED);
 	assert_int_equal(crpc_paper_fail(dev[1], 9, -EPROTO), -ENOENT);
 	assert_int_equal(crpc_paper_fail(dev[1], 2, -EPROTO), 0);
@@ -392,8 +370,7 @@ queues_suffer_the_faults_that_were_set(void **state)
 	rig_close();
 }
 
-static void
-forged_messages_take_receives(void **state)
+TEST(forged_messages_take_receives)
 {
 	rig_open(CRPC_RDMA_RC, 1);
 	assert_int_equal(crpc_paper_forge(dev[1], 1, 5, NULL, 77), 0);
@@ -405,20 +382,4 @@ forged_messages_take_receives(void **state)
 	rig_close();
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_moves_but_by_steps),
-		cmocka_unit_test(bytes_of_a_write_appear_in_increasing_order),
-		cmocka_unit_test(keys_and_bounds_are_checked),
-		cmocka_unit_test(requests_before_a_failure_are_accounted_for),
-		cmocka_unit_test(requests_wait_for_the_connection_and_for_receives),
-		cmocka_unit_test(a_drained_queue_pair_ends_its_requests_in_silence),
-		cmocka_unit_test(datagrams_suffer_the_faults_that_were_set),
-		cmocka_unit_test(queues_suffer_the_faults_that_were_set),
-		cmocka_unit_test(forged_messages_take_receives),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -5,14 +5,10 @@
  * in before a driver sees them, and the inline calls reach the driver of the right device.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_log.h"
 #include "crpc_rdma_driver.h"
 
@@ -116,6 +112,17 @@ static const struct crpc_rdma_ops fake_ops = {
 
 static struct crpc_rdma_driver fake_driver = {.ops = &fake_ops};
 
+/* Registered first, and asked last: it takes nothing that gets there. */
+static struct crpc_rdma *
+last_open(const struct crpc_rdma_conf *conf)
+{
+	errno = conf->device != NULL && strcmp(conf->device, "b0") == 0 ? EIO : ENODEV;
+	return NULL;
+}
+
+static const struct crpc_rdma_ops last_ops = {.name = "last", .is_last = true, .open = last_open};
+static struct crpc_rdma_driver last_driver = {.ops = &last_ops};
+
 /* Takes b0, and what comes without a name; "alien" is another's, and "locked" no driver's. */
 static struct crpc_rdma *
 fake_open(const struct crpc_rdma_conf *conf)
@@ -143,8 +150,7 @@ open_name(const char *name)
 	return crpc_rdma_open(&conf);
 }
 
-static void
-drivers_are_asked_in_turn(void **state)
+TEST(drivers_are_asked_in_turn)
 {
 	struct crpc_rdma *paper = open_name("paper");
 
@@ -161,16 +167,28 @@ drivers_are_asked_in_turn(void **state)
 	assert_int_equal(opens, 1);
 }
 
-static void
-unknown_device_lists_what_was_found(void **state)
+TEST(a_chosen_driver_is_asked_alone)
+{
+	assert_int_equal(crpc_rdma_driver_choose("last"), 0);
+	assert_null(open_name("b0"));
+	assert_int_equal(opens, 0);
+	assert_int_equal(crpc_rdma_driver_choose("paper"), 0); /* paper_nic */
+	crpc_rdma_close(open_name("paper"));
+	assert_int_equal(crpc_rdma_driver_choose("pap"), -ENOENT);
+	assert_non_null(strstr(crpc_log_last(), "no RDMA driver pap; found: paper_nic fake last"));
+	assert_int_equal(crpc_rdma_driver_choose(NULL), 0);
+	assert_ptr_equal(open_name("b0"), &the_dev);
+	assert_int_equal(opens, 1);
+}
+
+TEST(unknown_device_lists_what_was_found)
 {
 	assert_null(open_name("mlx5_9"));
 	assert_int_equal(errno, ENODEV);
 	assert_non_null(strstr(crpc_log_last(), "no RDMA device mlx5_9; found: paper"));
 }
 
-static void
-refusals_of_drivers_are_told_apart(void **state)
+TEST(refusals_of_drivers_are_told_apart)
 {
 	const struct crpc_rdma_conf port = {.device = "paper", .port = 2};
 
@@ -186,8 +204,7 @@ refusals_of_drivers_are_told_apart(void **state)
 	assert_int_equal(opens, 0);
 }
 
-static void
-open_checks_arguments(void **state)
+TEST(open_checks_arguments)
 {
 	struct crpc_rdma_conf bad[] = {
 		{.device = ""},
@@ -196,10 +213,9 @@ open_checks_arguments(void **state)
 		{.device = "b0", .dcis = CRPC_RDMA_DCIS_MAX + 1},
 		{.device = "b0", .blueflame = 2},
 	};
-	size_t i;
 
 	opens = 0;
-	for (i = 0; i < CRPC_DIM(bad); i++) {
+	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		errno = 0;
 		assert_null(crpc_rdma_open(&bad[i]));
 		assert_int_equal(errno, EINVAL);
@@ -208,8 +224,7 @@ open_checks_arguments(void **state)
 	assert_int_equal(opens, 0);
 }
 
-static void
-regions_are_checked(void **state)
+TEST(regions_are_checked)
 {
 	struct crpc_rdma *dev = open_name("b0");
 	struct crpc_rdma_mr mr = {0};
@@ -230,8 +245,7 @@ regions_are_checked(void **state)
 	assert_int_equal(calls, 2);
 }
 
-static void
-queue_pairs_are_checked_and_get_defaults(void **state)
+TEST(queue_pairs_are_checked_and_get_defaults)
 {
 	const struct crpc_rdma_qp_conf big_sq = {.sq_depth = CRPC_RDMA_QUEUE_DEPTH_MAX + 1};
 	const struct crpc_rdma_qp_conf big_rq = {.rq_depth = CRPC_RDMA_QUEUE_DEPTH_MAX + 1};
@@ -266,8 +280,7 @@ queue_pairs_are_checked_and_get_defaults(void **state)
 	assert_int_equal(calls, 2);
 }
 
-static void
-calls_reach_the_driver_of_the_device(void **state)
+TEST(calls_reach_the_driver_of_the_device)
 {
 	struct crpc_rdma *dev = open_name("b0");
 	const struct crpc_rdma_qp_conf conf = {.id = 1};
@@ -295,16 +308,7 @@ calls_reach_the_driver_of_the_device(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(drivers_are_asked_in_turn),
-		cmocka_unit_test(unknown_device_lists_what_was_found),
-		cmocka_unit_test(refusals_of_drivers_are_told_apart),
-		cmocka_unit_test(open_checks_arguments),
-		cmocka_unit_test(regions_are_checked),
-		cmocka_unit_test(queue_pairs_are_checked_and_get_defaults),
-		cmocka_unit_test(calls_reach_the_driver_of_the_device),
-	};
-
+	crpc_rdma_driver_register(&last_driver);
 	crpc_rdma_driver_register(&fake_driver);
-	return cmocka_run_group_tests_name("rdma", tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

@@ -3,18 +3,13 @@
  * A program that forgot to link a driver whole is reported as such, and not that it has no device.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_log.h"
 #include "crpc_rdma.h"
 
-static void
-open_without_a_driver_says_so(void **state)
+TEST(open_without_a_driver_says_so)
 {
 	const struct crpc_rdma_conf conf = {.device = "mlx5_0"};
 
@@ -24,10 +19,4 @@ open_without_a_driver_says_so(void **state)
 	assert_non_null(strstr(crpc_log_last(), "no RDMA driver is linked in"));
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(open_without_a_driver_says_so)};
-
-	return cmocka_run_group_tests_name("rdma_none", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -4,14 +4,11 @@
  * and deadlines that neither hurry replies that wait nor starve behind them.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
-#include <cmocka.h>
 
+#include "test.h"
 #include "rnd.h"
 #include "rpc_calls.h"
 
@@ -42,17 +39,13 @@ count_drop(struct rpc_calls *calls, struct rpc_call *call)
 static void
 rig_init(struct rig *r, uint32_t first_use)
 {
-	uint32_t i;
-
 	memset(r, 0, sizeof(*r));
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		__crpc_calls_init(&r->calls[i], r->slot[i], SIZE, sizeof(struct slot), first_use);
 		r->calls[i].drop = count_drop;
 		r->table[2 * i] = &r->calls[i]; /* an empty entry between them */
 	}
-	r->sweep = (struct rpc_sweep){
-		.table = r->table, .ntables = 3, .counts = &r->counts, .next_ns = UINT64_MAX};
-	__crpc_sweep_expect(&r->sweep, 0, TIMEOUT);
+	__crpc_sweep_init(&r->sweep, r->table, 3, &r->counts, TIMEOUT);
 }
 
 static uint32_t
@@ -75,8 +68,7 @@ reply(struct rig *r, uint32_t table, uint32_t id)
 	return rpc_calls_reply(&r->calls[table], call, "", 0, 0, &r->counts, r->done);
 }
 
-static void
-ids_wrap_and_are_never_zero(void **state)
+TEST(ids_wrap_and_are_never_zero)
 {
 	struct rig r;
 	uint32_t i, id, old;
@@ -99,8 +91,7 @@ ids_wrap_and_are_never_zero(void **state)
 		assert_null(rpc_calls_find(&r.calls[0], id));
 }
 
-static void
-a_full_table_takes_no_more(void **state)
+TEST(a_full_table_takes_no_more)
 {
 	struct rig r;
 	uint32_t i, id = 0;
@@ -115,8 +106,7 @@ a_full_table_takes_no_more(void **state)
 	assert_int_equal(take(&r, 0, 9, 0), id + r.calls[0].mask + 1);
 }
 
-static void
-deadlines_are_kept_and_late_replies_free_the_slot(void **state)
+TEST(deadlines_are_kept_and_late_replies_free_the_slot)
 {
 	struct rig r;
 	uint32_t a, b;
@@ -137,8 +127,7 @@ deadlines_are_kept_and_late_replies_free_the_slot(void **state)
 	assert_true(reply(&r, 1, b));
 }
 
-static void
-a_call_without_deadline_never_ends_by_time(void **state)
+TEST(a_call_without_deadline_never_ends_by_time)
 {
 	struct rig r;
 
@@ -151,8 +140,7 @@ a_call_without_deadline_never_ends_by_time(void **state)
 	assert_int_equal(r.calls[0].open, 1);
 }
 
-static void
-full_bursts_delay_deadlines_by_the_open_calls_only(void **state)
+TEST(full_bursts_delay_deadlines_by_the_open_calls_only)
 {
 	struct rig r;
 	uint32_t i, id[SIZE];
@@ -172,8 +160,7 @@ full_bursts_delay_deadlines_by_the_open_calls_only(void **state)
 	assert_int_equal(r.done[0].cookie, 99);
 }
 
-static void
-full_bursts_do_not_delay_a_cancel(void **state)
+TEST(full_bursts_do_not_delay_a_cancel)
 {
 	struct rig r;
 	uint32_t id;
@@ -193,8 +180,7 @@ full_bursts_do_not_delay_a_cancel(void **state)
 	assert_int_equal(r.done[0].cookie, 99);
 }
 
-static void
-canceled_calls_complete_once_whatever_comes(void **state)
+TEST(canceled_calls_complete_once_whatever_comes)
 {
 	struct rig r;
 	uint32_t a, b;
@@ -217,8 +203,7 @@ canceled_calls_complete_once_whatever_comes(void **state)
 	assert_int_equal(r.counts.cancels, 2);
 }
 
-static void
-a_cancel_during_a_sweep_is_seen(void **state)
+TEST(a_cancel_during_a_sweep_is_seen)
 {
 	struct rig r;
 
@@ -238,33 +223,30 @@ a_cancel_during_a_sweep_is_seen(void **state)
 	assert_int_equal(r.calls[0].open + r.calls[1].open, 0);
 }
 
-static void
-an_ended_connection_completes_and_drops_everything(void **state)
+TEST(an_ended_connection_completes_and_drops_everything)
 {
 	struct rig r;
-	uint32_t i;
 
 	(void)state;
 	rig_init(&r, 0);
-	for (i = 0; i < SIZE; i++)
+	for (uint32_t i = 0; i < SIZE; i++)
 		take(&r, 0, i, i == 0 ? 0 : TIMEOUT);
 	assert_int_equal(rpc_sweep_turn(&r.sweep, TIMEOUT + 100, true, r.done, 8), 1);
-	for (i = 1; i < SIZE; i++) {
+	for (uint32_t i = 1; i < SIZE; i++) {
 		assert_int_equal(
 			__crpc_calls_drop(&r.calls[0], -ECONNRESET, &r.counts, r.done, 1), 1);
 		assert_int_equal(r.done[0].status, -ECONNRESET);
 	}
 	assert_int_equal(__crpc_calls_drop(&r.calls[0], -ECONNRESET, &r.counts, r.done, 1), 0);
 	assert_int_equal(r.calls[0].open + r.calls[0].ended, 0);
-	for (i = 1; i <= SIZE; i++)
+	for (uint32_t i = 1; i <= SIZE; i++)
 		assert_int_equal(r.slot[0][i].dropped, 1);
-	for (i = 0; i < SIZE; i++)
+	for (uint32_t i = 0; i < SIZE; i++)
 		take(&r, 0, i, 0);
 }
 
 /* Any order of calls, replies, cancels and time: each call completes once. */
-static void
-random_schedules_complete_each_call_once(void **state)
+TEST(random_schedules_complete_each_call_once)
 {
 	uint64_t seed = rnd_seed(), now = 0;
 	uint32_t id[2 * SIZE], of[2 * SIZE], nid = 0, made = 0, completed = 0, i, t, k;
@@ -305,21 +287,4 @@ random_schedules_complete_each_call_once(void **state)
 	assert_true(completed > 10000 && r.counts.timeouts > 1000 && r.counts.cancels > 1000);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(ids_wrap_and_are_never_zero),
-		cmocka_unit_test(a_full_table_takes_no_more),
-		cmocka_unit_test(deadlines_are_kept_and_late_replies_free_the_slot),
-		cmocka_unit_test(a_call_without_deadline_never_ends_by_time),
-		cmocka_unit_test(full_bursts_delay_deadlines_by_the_open_calls_only),
-		cmocka_unit_test(full_bursts_do_not_delay_a_cancel),
-		cmocka_unit_test(canceled_calls_complete_once_whatever_comes),
-		cmocka_unit_test(a_cancel_during_a_sweep_is_seen),
-		cmocka_unit_test(an_ended_connection_completes_and_drops_everything),
-		cmocka_unit_test(random_schedules_complete_each_call_once),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -141,8 +141,9 @@ parse(const char *option, const char *value)
 {
 	static const char *const choices[] = {"red", "green", "blue", NULL};
 	const struct app_opt opts[] = {
-		{"numbers", APP_OPT_UINTS, "LIST", "", &numbers, 1, 100, NULL},
-		{"names", APP_OPT_CHOICES, "LIST", "", &names, 0, 0, choices},
+		APP_OPT("numbers", "N", &numbers, "", 1, 100),
+		APP_CHOICE("names", &names, "", choices),
+		APP_SIZE(&numbers, "", 1 << 10, 1 << 20),
 	};
 	char *argv[] = {strdup(option), strdup(value)};
 	int rc;
@@ -169,6 +170,34 @@ lists_are_taken_in_order_and_once(void **state)
 	assert_true(names.n == 3 && names.v[0] == 1 && names.v[1] == 0 && names.v[2] == 2);
 }
 
+/* K, M and G: thousands of a number, 1024 of bytes; Ki, Mi and Gi always 1024. */
+static void
+units_are_those_of_what_is_counted(void **state)
+{
+	uint64_t v;
+	const char *at = "3k,";
+
+	assert_true(app_opt_number(&at, false, &v) && v == 3000 && *at == ',');
+	at = "3Ki";
+	assert_true(app_opt_number(&at, false, &v) && v == 3072 && *at == '\0');
+	at = "20000000000G";
+	assert_false(app_opt_number(&at, false, &v));
+	assert_int_equal(parse("--size", "1K,2k,4Ki,1M"), 0);
+	assert_true(numbers.n == 4 && numbers.v[0] == 1024 && numbers.v[1] == 2048 &&
+		numbers.v[2] == 4096 && numbers.v[3] == 1 << 20);
+}
+
+/* A name of version 0.1 is refused with that of today, where the program has it. */
+static void
+names_that_were_are_refused_with_those_that_are(void **state)
+{
+	assert_int_equal(parse("--msg-size", "1K"), APP_EXIT_USAGE);
+	assert_non_null(
+		strstr(app_fail_held(), "--msg-size has another name since 0.2; use --size"));
+	assert_int_equal(parse("--qd", "4"), APP_EXIT_USAGE);
+	assert_non_null(strstr(app_fail_held(), "unknown option '--qd'"));
+}
+
 /* The help tells ranges and defaults: of numbers, of choices and of lists of both. */
 static void
 the_help_tells_ranges_and_defaults(void **state)
@@ -176,27 +205,29 @@ the_help_tells_ranges_and_defaults(void **state)
 	static const char *const choices[] = {"red", "green", "blue", NULL};
 	uint64_t n = 7, none = 0;
 	double real = 0.25;
+	bool flag = false;
 	unsigned int choice = 2;
-	struct app_list some = {2, {3, 9}}, colours = {2, {1, 0}}, empty = {0};
+	struct app_list some = {2, {3, 9 << 10}}, colours = {2, {1, 0}}, empty = {0};
 	const struct app_opt opts[] = {
-		{"n", APP_OPT_UINT, "N", "a", &n, 1, 9, NULL},
-		{"none", APP_OPT_UINT, "N", "b; without it all", &none, 1, 9, NULL},
-		{"real", APP_OPT_REAL, "R", "c", &real, 0, 1, NULL},
-		{"choice", APP_OPT_CHOICE, "COLOUR", "d", &choice, 0, 0, choices},
-		{"some", APP_OPT_UINTS, "LIST", "e", &some, 1, 9, NULL},
-		{"colours", APP_OPT_CHOICES, "LIST", "f", &colours, 0, 0, choices},
-		{"empty", APP_OPT_CHOICES, "LIST", "g", &empty, 0, 0, choices},
-		{"flag", APP_OPT_FLAG, NULL, "h", &none, 0, 0, NULL},
+		APP_OPT("n", "N", &n, "a", 1, 9),
+		APP_OPT("none", "N", &none, "b; without it all", 1, 9),
+		APP_OPT("real", "R", &real, "c", 0, 1),
+		APP_CHOICE("choice", &choice, "d", choices),
+		APP_SIZE(&some, "e", 1, 4 << 20),
+		APP_CHOICE("colours", &colours, "f", choices),
+		APP_CHOICE("empty", &empty, "words that do not fit one line any more", choices),
+		APP_FLAG("flag", &flag, "h"),
 	};
 	static const char expected[] =
-		"  --n N                        a (1 to 9; default 7)\n"
-		"  --none N                     b; without it all (1 to 9)\n"
-		"  --real R                     c (0 to 1; default 0.25)\n"
-		"  --choice COLOUR              d (default blue)\n"
-		"  --some LIST                  e (1 to 9; default 3,9)\n"
-		"  --colours LIST               f (default green,red)\n"
-		"  --empty LIST                 g\n"
-		"  --flag                       h\n";
+		"  --n N                       a (1 to 9; default 7)\n"
+		"  --none N                    b; without it all (1 to 9)\n"
+		"  --real R                    c (0 to 1; default 0.25)\n"
+		"  --choice NAME               d (red, green, blue; default blue)\n"
+		"  --size BYTES[,...]          size of e (1 to 4M; default 3, 9K)\n"
+		"  --colours NAME[,...]        f (red, green, blue, or all; default green, red)\n"
+		"  --empty NAME[,...]          words that do not fit one line any more (red,\n"
+		"                              green, blue, or all)\n"
+		"  --flag                      h\n";
 	char *text = NULL;
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
@@ -244,6 +275,8 @@ main(void)
 		cmocka_unit_test(a_series_grows),
 		cmocka_unit_test(a_partner_that_comes_is_timed_and_one_that_does_not_is_late),
 		cmocka_unit_test(lists_are_taken_in_order_and_once),
+		cmocka_unit_test(units_are_those_of_what_is_counted),
+		cmocka_unit_test(names_that_were_are_refused_with_those_that_are),
 		cmocka_unit_test(the_help_tells_ranges_and_defaults),
 		cmocka_unit_test(lists_are_refused_with_the_value_and_the_range),
 	};

@@ -23,9 +23,8 @@ static inline void
 pairs(uint64_t size)
 {
 	uint64_t ref;
-	uint32_t i;
 
-	for (i = 0; i < PAIRS; i++) {
+	for (uint32_t i = 0; i < PAIRS; i++) {
 		bad += crpc_arena_alloc(c1, size, &ref) == NULL;
 		bad += crpc_arena_free(c1, ref) != 0;
 	}
@@ -43,12 +42,11 @@ static inline void
 bursts(uint64_t size)
 {
 	uint64_t ref[3 * DEPTH];
-	uint32_t i, k;
 
-	for (i = 0; i < PAIRS; i += CRPC_DIM(ref)) {
-		for (k = 0; k < CRPC_DIM(ref); k++)
+	for (uint32_t i = 0; i < PAIRS; i += CRPC_DIM(ref)) {
+		for (uint32_t k = 0; k < CRPC_DIM(ref); k++)
 			bad += crpc_arena_alloc(c1, size, &ref[k]) == NULL;
-		for (k = 0; k < CRPC_DIM(ref); k++)
+		for (uint32_t k = 0; k < CRPC_DIM(ref); k++)
 			bad += crpc_arena_free(c1, ref[k]) != 0;
 	}
 }
@@ -58,10 +56,9 @@ static inline void
 hands(void)
 {
 	uint64_t ref;
-	uint32_t i;
 
 	bad += crpc_arena_alloc(c1, 4096, &ref) == NULL;
-	for (i = 0; i < PAIRS / 2; i++) {
+	for (uint32_t i = 0; i < PAIRS / 2; i++) {
 		bad += crpc_arena_give(c1, ref, 2) != 0;
 		bad += crpc_arena_take(c2, ref, 1, NULL, NULL) != 0;
 		bad += crpc_arena_give(c2, ref, 1) != 0;
@@ -96,9 +93,7 @@ static const struct {
 static int
 run(const char *name)
 {
-	uint32_t i;
-
-	for (i = 0; i < CRPC_DIM(cases); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(cases); i++) {
 		if (strcmp(name, cases[i].name) != 0)
 			continue;
 		cases[i].fn();
@@ -118,11 +113,10 @@ main(int argc, char **argv)
 	struct crpc_arena *a;
 	uint64_t len = crpc_arena_size(NULL, 64 << 20);
 	char name[CRPC_SHM_NAME_MAX];
-	uint32_t i;
 	int rc = 0;
 
 	if (argc < 2) {
-		for (i = 0; i < CRPC_DIM(cases); i++)
+		for (uint32_t i = 0; i < CRPC_DIM(cases); i++)
 			printf("%s\n", cases[i].name);
 		return 0;
 	}

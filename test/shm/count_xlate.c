@@ -4,10 +4,9 @@
  * segments. Only counted_*() is collected; test/golden/instructions.py divides. The arithmetic ones
  * must not depend on the number of segments.
  */
-#include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
+#include "count.h"
 #include "crpc_log.h"
 #include "crpc_shm.h"
 #include "crpc_xlate.h"
@@ -81,23 +80,14 @@ open_table(uint32_t segments)
 int
 main(int argc, char **argv)
 {
-	size_t i;
+	size_t i = count_case(argc, argv, cases, sizeof(cases[0]), CRPC_DIM(cases));
 
-	for (i = 0; i < CRPC_DIM(cases); i++) {
-		if (argc < 2) {
-			puts(cases[i].name);
-			continue;
-		}
-		if (strcmp(argv[1], cases[i].name) != 0)
-			continue;
-		if (open_table(cases[i].segments) != 0) {
-			fprintf(stderr, "%s\n", crpc_log_last());
-			return 1;
-		}
-		cases[i].run();
-		printf("%s %u\n", cases[i].name, LOOKUPS);
-		crpc_xlate_free(x);
-		return sum == 0; /* no look-up found anything */
+	if (open_table(cases[i].segments) != 0) {
+		fprintf(stderr, "%s\n", crpc_log_last());
+		return 1;
 	}
-	return argc >= 2;
+	cases[i].run();
+	printf("%s %u\n", cases[i].name, LOOKUPS);
+	crpc_xlate_free(x);
+	return sum == 0; /* no look-up found anything */
 }

@@ -8,12 +8,7 @@
  * first.
  */
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
-
-#include <cmocka.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -25,6 +20,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "test.h"
 #include "child.h"
 #include "crpc_atomic.h"
 #include "crpc_log.h"

@@ -43,8 +43,7 @@ teardown(void **state)
 
 /* ---- sizes ---- */
 
-static void
-a_size_gets_a_block_that_is_little_larger(void **state)
+TEST_FIXTURE(a_size_gets_a_block_that_is_little_larger, setup, teardown)
 {
 	uint64_t size, block, last = 0;
 
@@ -66,8 +65,7 @@ a_size_gets_a_block_that_is_little_larger(void **state)
 	assert_int_equal(crpc_arena_block_size(test_arena, MIB + 1), 0);
 }
 
-static void
-blocks_of_all_sizes_lie_apart_and_aligned(void **state)
+TEST_FIXTURE(blocks_of_all_sizes_lie_apart_and_aligned, setup_members, teardown)
 {
 	static uint8_t *at[4096];
 	static uint64_t len[4096], ref[4096];
@@ -100,8 +98,7 @@ blocks_of_all_sizes_lie_apart_and_aligned(void **state)
 }
 
 /* All memory of one size, then all of another: what was cut small is one piece again. */
-static void
-memory_moves_between_sizes(void **state)
+TEST_FIXTURE(memory_moves_between_sizes, setup_members, teardown)
 {
 	static const uint64_t sizes[] = {64, MIB, 4096, 100 * KIB, 192, MIB};
 	static uint64_t ref[DATA / 64];
@@ -120,8 +117,7 @@ memory_moves_between_sizes(void **state)
 	}
 }
 
-static void
-sizes_out_of_range_are_refused(void **state)
+TEST_FIXTURE(sizes_out_of_range_are_refused, setup_members, teardown)
 {
 	uint64_t ref = 77;
 
@@ -133,14 +129,12 @@ sizes_out_of_range_are_refused(void **state)
 
 /* ---- wrong refs ---- */
 
-static void
-a_block_is_freed_once(void **state)
+TEST_FIXTURE(a_block_is_freed_once, setup_members, teardown)
 {
 	static const uint64_t sizes[] = {64, 1000, 4096, 20000, 65536, 300 * KIB, MIB};
 	uint64_t ref, again;
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(sizes); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(sizes); i++) {
 		assert_non_null(crpc_arena_alloc(c1, sizes[i], &ref));
 		assert_int_equal(crpc_arena_free(c1, ref), 0);
 		assert_int_equal(crpc_arena_free(c1, ref), -ESTALE);
@@ -158,8 +152,7 @@ a_block_is_freed_once(void **state)
 }
 
 /* Also after its unit was cut for another class. */
-static void
-a_ref_stays_stale_when_its_unit_is_cut_again(void **state)
+TEST_FIXTURE(a_ref_stays_stale_when_its_unit_is_cut_again, setup_members, teardown)
 {
 	static uint64_t ref[DATA / 65536], big[4], now[DATA / 65536];
 	uint32_t n, i, round;
@@ -186,8 +179,7 @@ a_ref_stays_stale_when_its_unit_is_cut_again(void **state)
 	}
 }
 
-static void
-foreign_refs_and_pointers_are_refused(void **state)
+TEST_FIXTURE(foreign_refs_and_pointers_are_refused, setup_members, teardown)
 {
 	uint64_t ref, r, bad, off;
 	uint8_t *p = crpc_arena_alloc(c1, 640, &ref);
@@ -213,8 +205,7 @@ foreign_refs_and_pointers_are_refused(void **state)
 	assert_int_equal(crpc_arena_free(c1, ref), 0);
 }
 
-static void
-only_the_holder_frees_and_gives(void **state)
+TEST_FIXTURE(only_the_holder_frees_and_gives, setup_members, teardown)
 {
 	uint64_t ref, r, size;
 	uint8_t *p = crpc_arena_alloc(c1, 5000, &ref);
@@ -232,8 +223,7 @@ only_the_holder_frees_and_gives(void **state)
 
 /* ---- hands ---- */
 
-static void
-a_block_goes_from_hand_to_hand(void **state)
+TEST_FIXTURE(a_block_goes_from_hand_to_hand, setup_members, teardown)
 {
 	uint32_t m1 = crpc_arena_member(c1), m2 = crpc_arena_member(c2);
 	uint64_t ref, size = 0, r;
@@ -271,8 +261,7 @@ a_block_goes_from_hand_to_hand(void **state)
 }
 
 /* Either end of a transfer may free the block, and no other member; limits are no obstacle. */
-static void
-a_block_in_transit_is_dropped_by_either_end(void **state)
+TEST_FIXTURE(a_block_in_transit_is_dropped_by_either_end, setup, teardown)
 {
 	uint32_t m1 = 1, m2 = 2, m3 = 3, i;
 	struct crpc_arena_cache_stats st;
@@ -297,8 +286,7 @@ a_block_in_transit_is_dropped_by_either_end(void **state)
 	}
 }
 
-static void
-leaving_gives_back_what_was_held_and_keeps_what_was_given(void **state)
+TEST_FIXTURE(leaving_gives_back_what_was_held_and_keeps_what_was_given, setup_members, teardown)
 {
 	uint32_t m1 = crpc_arena_member(c1), m2 = crpc_arena_member(c2);
 	uint64_t kept, given, to_c1;
@@ -324,8 +312,7 @@ leaving_gives_back_what_was_held_and_keeps_what_was_given(void **state)
 
 /* ---- limits ---- */
 
-static void
-a_member_holds_no_more_than_its_limit(void **state)
+TEST_FIXTURE(a_member_holds_no_more_than_its_limit, setup, teardown)
 {
 	struct crpc_arena_cache_stats st;
 	uint64_t ref[65], one;
@@ -356,8 +343,7 @@ a_member_holds_no_more_than_its_limit(void **state)
 }
 
 /* What a cache keeps is bounded, and what it says it holds is what the words say. */
-static void
-a_cache_keeps_no_more_than_it_may(void **state)
+TEST_FIXTURE(a_cache_keeps_no_more_than_it_may, setup, teardown)
 {
 	struct crpc_arena_cache *c = test_join(0, 64 * KIB);
 	struct crpc_arena_cache_stats st;
@@ -386,23 +372,21 @@ a_cache_keeps_no_more_than_it_may(void **state)
 
 /* ---- members ---- */
 
-static void
-places_are_taken_and_given_back(void **state)
+TEST_FIXTURE(places_are_taken_and_given_back, setup, teardown)
 {
 	struct crpc_arena_cache *c[8];
-	uint32_t i, k;
 
-	for (i = 0; i < 8; i++) {
+	for (uint32_t i = 0; i < 8; i++) {
 		c[i] = test_join(0, 0);
 		assert_int_equal(crpc_arena_member(c[i]), i + 1);
 	}
 	assert_fails(crpc_arena_join(test_arena, NULL), EUSERS);
-	for (k = 0; k < 3; k++) {
+	for (uint32_t k = 0; k < 3; k++) {
 		crpc_arena_leave(c[5]);
 		c[5] = test_join(0, 0);
 		assert_int_equal(crpc_arena_member(c[5]), 6);
 	}
-	for (i = 0; i < 8; i++)
+	for (uint32_t i = 0; i < 8; i++)
 		crpc_arena_leave(c[i]);
 	crpc_arena_leave(NULL);
 	crpc_arena_detach(NULL);
@@ -427,9 +411,8 @@ static void
 hold_many(struct crpc_arena_cache *c)
 {
 	uint64_t ref;
-	uint32_t i;
 
-	for (i = 0; i < 300; i++) {
+	for (uint32_t i = 0; i < 300; i++) {
 		if (crpc_arena_alloc(c, 64 << i % 9, &ref) == NULL)
 			_exit(2);
 		if (i % 3 == 0 && crpc_arena_free(c, ref) != 0)
@@ -439,8 +422,7 @@ hold_many(struct crpc_arena_cache *c)
 	}
 }
 
-static void
-what_the_dead_held_comes_back(void **state)
+TEST_FIXTURE(what_the_dead_held_comes_back, setup, teardown)
 {
 	struct crpc_arena_cache *c = test_join(0, 0);
 	struct crpc_arena_reclaimed found = {0};
@@ -475,12 +457,9 @@ nothing(struct crpc_arena_cache *c)
 }
 
 /* More deaths than places: join makes room by itself. */
-static void
-join_makes_room_from_the_dead(void **state)
+TEST_FIXTURE(join_makes_room_from_the_dead, setup, teardown)
 {
-	uint32_t i;
-
-	for (i = 0; i < 20; i++)
+	for (uint32_t i = 0; i < 20; i++)
 		child_dies(nothing);
 	crpc_arena_leave(test_join(0, 0));
 	assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
@@ -493,26 +472,23 @@ join_only(void)
 }
 
 /* So it does while a pass is under way that has looked at the dead as they lived. */
-static void
-join_finds_the_dead_behind_a_pass_that_began_before(void **state)
+TEST_FIXTURE(join_finds_the_dead_behind_a_pass_that_began_before, setup, teardown)
 {
 	pid_t pid = child_start(join_only, NULL);
 	struct crpc_arena_cache *c[7];
-	uint32_t i;
 
-	for (i = 0; i < 7; i++)
+	for (uint32_t i = 0; i < 7; i++)
 		c[i] = test_join(0, 0);
 	assert_int_equal(crpc_arena_reclaim(test_arena, 4, NULL), 1);
 	child_kill(pid);
 	crpc_arena_leave(test_join(0, 0));
-	for (i = 0; i < 7; i++)
+	for (uint32_t i = 0; i < 7; i++)
 		crpc_arena_leave(c[i]);
 	assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
 }
 
 /* The living are not touched, however often anybody reclaims. */
-static void
-the_living_keep_what_they_hold(void **state)
+TEST_FIXTURE(the_living_keep_what_they_hold, setup_members, teardown)
 {
 	struct crpc_arena_reclaimed found = {0};
 	uint64_t ref, cached;
@@ -529,8 +505,7 @@ the_living_keep_what_they_hold(void **state)
 }
 
 /* The same where the segment has no name: the locks are on the memory file. */
-static void
-a_memory_file_has_members_too(void **state)
+TEST_FIXTURE(a_memory_file_has_members_too, setup, teardown)
 {
 	const struct crpc_arena_conf conf = {.max_members = 4};
 	uint64_t len = crpc_arena_size(&conf, MIB);
@@ -553,8 +528,7 @@ a_memory_file_has_members_too(void **state)
 
 /* ---- format and attach ---- */
 
-static void
-bad_layouts_are_refused(void **state)
+TEST_FIXTURE(bad_layouts_are_refused, setup, teardown)
 {
 	struct crpc_arena_conf conf = {.max_members = 4};
 	uint64_t size = crpc_shm_size(test_seg);
@@ -579,17 +553,15 @@ bad_layouts_are_refused(void **state)
 }
 
 /* Sizes say what they hold: as many units fit as were asked for, and none more for a page less. */
-static void
-size_is_what_the_data_needs(void **state)
+TEST_FIXTURE(size_is_what_the_data_needs, setup, teardown)
 {
 	static const uint64_t data[] = {1, 64 * KIB, 65 * KIB, 511 * KIB, MIB, 33 * MIB};
 	struct crpc_arena_conf conf = {0};
 	struct crpc_arena_report r;
 	uint64_t len;
-	uint32_t i, m;
 
-	for (i = 0; i < CRPC_DIM(data); i++) {
-		for (m = 1; m < 300; m += 149) {
+	for (uint32_t i = 0; i < CRPC_DIM(data); i++) {
+		for (uint32_t m = 1; m < 300; m += 149) {
 			struct crpc_shm *s;
 			struct crpc_arena *a;
 
@@ -609,8 +581,7 @@ size_is_what_the_data_needs(void **state)
 }
 
 /* Two arenas in one segment: their members' locks are different ones. */
-static void
-two_arenas_share_a_segment(void **state)
+TEST_FIXTURE(two_arenas_share_a_segment, setup, teardown)
 {
 	const struct crpc_arena_conf conf = {.max_members = 4};
 	uint64_t len = crpc_arena_size(&conf, MIB), r1, r2;
@@ -639,8 +610,7 @@ two_arenas_share_a_segment(void **state)
 }
 
 /* Two mappings at different addresses: a ref means the same in both, a pointer does not. */
-static void
-refs_hold_at_any_address(void **state)
+TEST_FIXTURE(refs_hold_at_any_address, setup_members, teardown)
 {
 	struct crpc_shm *seg = attach("arena");
 	struct crpc_arena *other = crpc_arena_attach(seg, A_OFF);
@@ -661,8 +631,7 @@ refs_hold_at_any_address(void **state)
 	crpc_shm_detach(seg);
 }
 
-static void
-the_dump_says_who_holds_what(void **state)
+TEST_FIXTURE(the_dump_says_who_holds_what, setup_members, teardown)
 {
 	char *text = NULL, want[80];
 	size_t len;
@@ -682,38 +651,4 @@ the_dump_says_who_holds_what(void **state)
 	assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-#define M(f) cmocka_unit_test_setup_teardown(f, setup_members, teardown)
-
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		T(a_size_gets_a_block_that_is_little_larger),
-		M(blocks_of_all_sizes_lie_apart_and_aligned),
-		M(memory_moves_between_sizes),
-		M(sizes_out_of_range_are_refused),
-		M(a_block_is_freed_once),
-		M(a_ref_stays_stale_when_its_unit_is_cut_again),
-		M(foreign_refs_and_pointers_are_refused),
-		M(only_the_holder_frees_and_gives),
-		M(a_block_goes_from_hand_to_hand),
-		T(a_block_in_transit_is_dropped_by_either_end),
-		M(leaving_gives_back_what_was_held_and_keeps_what_was_given),
-		T(a_member_holds_no_more_than_its_limit),
-		T(a_cache_keeps_no_more_than_it_may),
-		T(places_are_taken_and_given_back),
-		T(what_the_dead_held_comes_back),
-		T(join_makes_room_from_the_dead),
-		T(join_finds_the_dead_behind_a_pass_that_began_before),
-		M(the_living_keep_what_they_hold),
-		T(a_memory_file_has_members_too),
-		T(bad_layouts_are_refused),
-		T(size_is_what_the_data_needs),
-		T(two_arenas_share_a_segment),
-		M(refs_hold_at_any_address),
-		M(the_dump_says_who_holds_what),
-	};
-
-	return cmocka_run_group_tests(tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

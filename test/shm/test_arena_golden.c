@@ -14,10 +14,8 @@
 static void
 print_line(FILE *f, uint64_t off, const uint8_t *p)
 {
-	uint32_t k;
-
 	fprintf(f, "%06llx:", (unsigned long long)off);
-	for (k = 0; k < 16; k++)
+	for (uint32_t k = 0; k < 16; k++)
 		fprintf(f, " %02x", p[k]);
 	fprintf(f, "\n");
 }
@@ -28,10 +26,9 @@ print_bytes(FILE *f, const char *what, uint64_t off, uint64_t len)
 {
 	static const uint8_t zero[16];
 	const uint8_t *p = test_arena->base + off;
-	uint64_t i;
 
 	fprintf(f, "%s\n", what);
-	for (i = 0; i < len; i += 16)
+	for (uint64_t i = 0; i < len; i += 16)
 		if (memcmp(p + i, zero, 16) != 0)
 			print_line(f, off + i, p + i);
 }
@@ -39,12 +36,10 @@ print_bytes(FILE *f, const char *what, uint64_t off, uint64_t len)
 static void
 print_classes(FILE *f)
 {
-	const struct arena_class *ci;
-	uint32_t i;
-
 	fprintf(f, "classes: size units blocks first\n");
-	for (i = 0; i < test_arena->l.h.classes; i++) {
-		ci = &test_arena->l.cls[i];
+	for (uint32_t i = 0; i < test_arena->l.h.classes; i++) {
+		const struct arena_class *ci = &test_arena->l.cls[i];
+
 		fprintf(f, "%u: %u %u %u %u\n", i, ci->size, ci->units, ci->blocks, ci->first);
 	}
 }
@@ -100,16 +95,9 @@ describe(void)
 	return text;
 }
 
-static void
-layout_version_1_has_these_bytes(void **state)
+TEST(layout_version_1_has_these_bytes)
 {
 	golden_text(GOLDEN_FILE, describe());
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(layout_version_1_has_these_bytes)};
-
-	return cmocka_run_group_tests(tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

@@ -64,11 +64,9 @@ lay_out(void)
 static void
 margins_are_whole(void)
 {
-	uint64_t i;
-
-	for (i = 4096; i < MARGIN; i++)
+	for (uint64_t i = 4096; i < MARGIN; i++)
 		assert_int_equal(seg_base[i], 0x5a);
-	for (i = 0; i < MARGIN; i++)
+	for (uint64_t i = 0; i < MARGIN; i++)
 		assert_int_equal(seg_base[MARGIN + arena_len + i], 0x5a);
 }
 
@@ -103,10 +101,9 @@ evil_word(uint64_t *r)
 static void
 damage_range(uint64_t *r, uint64_t off, uint64_t len, uint32_t words)
 {
-	uint64_t i;
-
 	while (words-- > 0) {
-		i = rnd(r) % (len / 8);
+		uint64_t i = rnd(r) % (len / 8);
+
 		crpc_store_relaxed((arena_word *)(void *)(seg_base + MARGIN + off) + i,
 				evil_word(r));
 	}
@@ -264,8 +261,7 @@ join(struct honest *h)
 
 /* ---- tests ---- */
 
-static void
-damage_of_any_part_stays_inside(void **state)
+TEST(damage_of_any_part_stays_inside)
 {
 	struct honest h[3];
 	uint32_t round, i, k;
@@ -300,9 +296,8 @@ static void *
 enemy(void *arg)
 {
 	uint64_t r = *(const uint64_t *)arg;
-	uint32_t i;
 
-	for (i = 0; !crpc_load_relaxed(&stop); i++)
+	for (uint32_t i = 0; !crpc_load_relaxed(&stop); i++)
 		damage(&r, i);
 	return NULL;
 }
@@ -310,26 +305,24 @@ enemy(void *arg)
 /*
  * Between any load and its use the word may change. Blocks are not written: that would be a race.
  */
-static void
-damage_at_any_time_stays_inside(void **state)
+TEST(damage_at_any_time_stays_inside)
 {
 	struct honest h[2];
 	uint64_t theirs = rnd(&seed);
 	pthread_t t;
-	uint32_t round, i, k;
 
-	for (round = 0; round < ROUNDS / 20; round++) {
+	for (uint32_t round = 0; round < ROUNDS / 20; round++) {
 		lay_out();
-		for (k = 0; k < 2; k++)
+		for (uint32_t k = 0; k < 2; k++)
 			assert_true(join(&h[k]));
 		crpc_store_relaxed(&stop, false);
 		assert_int_equal(pthread_create(&t, NULL, enemy, &theirs), 0);
-		for (i = 0; i < 10 * STEPS; i++)
+		for (uint32_t i = 0; i < 10 * STEPS; i++)
 			step(&h[below(2)], false);
 		walk();
 		crpc_store_relaxed(&stop, true);
 		assert_int_equal(pthread_join(t, NULL), 0);
-		for (k = 0; k < 2; k++)
+		for (uint32_t k = 0; k < 2; k++)
 			crpc_arena_leave(h[k].c);
 		crpc_arena_detach(test_arena);
 		theirs++;
@@ -338,14 +331,11 @@ damage_at_any_time_stays_inside(void **state)
 }
 
 /* Every bit of the header: attach refuses it and says why. */
-static void
-a_header_with_one_wrong_bit_is_refused(void **state)
+TEST(a_header_with_one_wrong_bit_is_refused)
 {
-	uint32_t bit;
-
 	lay_out();
 	crpc_arena_detach(test_arena);
-	for (bit = 0; bit < 8 * sizeof(struct arena_header); bit++) {
+	for (uint32_t bit = 0; bit < 8 * sizeof(struct arena_header); bit++) {
 		seg_base[MARGIN + bit / 8] ^= (uint8_t)(1 << bit % 8);
 		crpc_log_clear();
 		assert_null(crpc_arena_attach(test_seg, MARGIN));
@@ -359,25 +349,23 @@ a_header_with_one_wrong_bit_is_refused(void **state)
 }
 
 /* A word of ours that somebody changed costs us that block and nothing else. */
-static void
-an_overwritten_word_loses_its_block_only(void **state)
+TEST(an_overwritten_word_loses_its_block_only)
 {
 	struct crpc_arena_cache_stats st;
 	struct crpc_arena_cache *c;
 	uint64_t ref[8], again;
-	uint32_t i;
 
 	lay_out();
 	c = test_join(0, 64 * KIB);
-	for (i = 0; i < 8; i++)
+	for (uint32_t i = 0; i < 8; i++)
 		assert_non_null(crpc_arena_alloc(c, 4096, &ref[i]));
-	for (i = 0; i < 8; i++)
+	for (uint32_t i = 0; i < 8; i++)
 		assert_int_equal(crpc_arena_free(c, ref[i]), 0);
 	/* Those that it would hand out next. */
-	for (i = 4; i < 8; i++)
+	for (uint32_t i = 4; i < 8; i++)
 		crpc_store_relaxed(
 			c->bin[test_arena->l.raw_class[arena_raw_of(4096)]].e[i].word, 0);
-	for (i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		assert_non_null(crpc_arena_alloc(c, 4096, &again));
 	crpc_arena_cache_stats(c, &st);
 	assert_int_equal(st.damaged, 4);
@@ -390,8 +378,7 @@ an_overwritten_word_loses_its_block_only(void **state)
  * A unit whose word says a larger class while a block of it is freed: the member would have given
  * back more than it holds. It goes on to allocate.
  */
-static void
-a_size_changed_between_alloc_and_free_stops_nobody(void **state)
+TEST(a_size_changed_between_alloc_and_free_stops_nobody)
 {
 	struct crpc_arena_cache *c;
 	uint64_t ref, again, head;
@@ -413,8 +400,7 @@ a_size_changed_between_alloc_and_free_stops_nobody(void **state)
 }
 
 /* At the end of the offsets that an arena may have, its locks are its own, too. */
-static void
-locks_of_a_far_arena_are_no_others(void **state)
+TEST(locks_of_a_far_arena_are_no_others)
 {
 	const uint64_t size = (UINT64_C(1) << 37) + 16 * MIB;
 	struct crpc_shm far = {.size = size, .memfd = true, .refs = 1, .path = "far"};
@@ -438,8 +424,7 @@ locks_of_a_far_arena_are_no_others(void **state)
 }
 
 /* A process that declares its own place free, holds blocks, and dies: the next sweep finds them. */
-static void
-blocks_in_the_name_of_a_free_place_come_back(void **state)
+TEST(blocks_in_the_name_of_a_free_place_come_back)
 {
 	struct crpc_arena_cache *c, *liar;
 	struct crpc_arena_report r;
@@ -468,16 +453,6 @@ blocks_in_the_name_of_a_free_place_come_back(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_header_with_one_wrong_bit_is_refused),
-		cmocka_unit_test(an_overwritten_word_loses_its_block_only),
-		cmocka_unit_test(a_size_changed_between_alloc_and_free_stops_nobody),
-		cmocka_unit_test(blocks_in_the_name_of_a_free_place_come_back),
-		cmocka_unit_test(locks_of_a_far_arena_are_no_others),
-		cmocka_unit_test(damage_of_any_part_stays_inside),
-		cmocka_unit_test(damage_at_any_time_stays_inside),
-	};
-
 	alarm(120); /* an endless loop ends here */
-	return cmocka_run_group_tests(tests, setup, teardown);
+	return test_run(setup, teardown);
 }

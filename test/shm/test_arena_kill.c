@@ -155,13 +155,12 @@ victim_work(void)
 	const struct crpc_arena_join_conf conf = {.cache_bytes = 48 * KIB};
 	struct crpc_arena_cache *c = crpc_arena_join(test_arena, &conf);
 	uint64_t ref[24];
-	uint32_t i;
 
 	need(c != NULL && crpc_arena_member(c) == VICTIM);
 	victim_hands(c);
-	for (i = 0; i < CRPC_DIM(ref); i++)
+	for (uint32_t i = 0; i < CRPC_DIM(ref); i++)
 		need(crpc_arena_alloc(c, i % 2 != 0 ? 2048 : 4096, &ref[i]) != NULL);
-	for (i = 0; i < CRPC_DIM(ref); i++)
+	for (uint32_t i = 0; i < CRPC_DIM(ref); i++)
 		need(crpc_arena_free(c, ref[i]) == 0);
 	/* Spans of one kind are taken apart for the other, first those of several units. */
 	take_all_and_free(c, 192 * KIB);
@@ -217,9 +216,8 @@ survivor_works(struct crpc_arena_cache *c)
 {
 	static const uint64_t sizes[] = {64, 300, 2048, 4096, 16 * KIB, 64 * KIB, 192 * KIB};
 	uint64_t ref;
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(sizes); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(sizes); i++) {
 		if (crpc_arena_alloc(c, sizes[i], &ref) == NULL) {
 			/* All may be the dead one's until it is reclaimed. */
 			assert_int_equal(errno, ENOMEM);
@@ -281,8 +279,7 @@ everything_is_back(struct crpc_arena_cache *c, uint32_t nth)
 	crpc_arena_flush(c);
 }
 
-static void
-each_point_may_be_the_last(void **state)
+TEST_FIXTURE(each_point_may_be_the_last, setup_small, teardown)
 {
 	struct crpc_arena_cache *c = test_join(0, 64 * KIB);
 	uint64_t base[BASE], ref;
@@ -321,14 +318,14 @@ worker_main(uint64_t mine, uint32_t nth)
 	/* With a small cache it cuts and takes apart all the time. */
 	const struct crpc_arena_join_conf conf = {.cache_bytes = 1024u << mine % 9};
 	struct work w = {.rng = mine | 1, .mail = &talk->mail, .max_size = 256 * KIB};
-	int rc;
 
 	crpc_crash_arm_nth(nth);
 	w.c = crpc_arena_join(test_arena, &conf);
 	if (w.c == NULL)
 		_exit(4);
 	for (;;) {
-		rc = work_step(&w);
+		int rc = work_step(&w);
+
 		if (rc == 0 && rnd(&w.rng) % 512 == 0)
 			rc = crpc_arena_reclaim(test_arena, 16, NULL) < 0 ? -EREMOTEIO : 0;
 		if (rc == 0 && rnd(&w.rng) % 4096 == 0) {
@@ -367,8 +364,7 @@ worker_end(pid_t pid)
 	assert_int_equal(WTERMSIG(status), SIGKILL);
 }
 
-static void
-members_die_and_others_go_on(void **state)
+TEST_FIXTURE(members_die_and_others_go_on, setup, teardown)
 {
 	struct crpc_arena_reclaimed found = {0};
 	struct crpc_arena_report r;
@@ -402,15 +398,4 @@ members_die_and_others_go_on(void **state)
 	assert_true(found.members > 0 && found.blocks > 0);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test_setup_teardown(
-					each_point_may_be_the_last, setup_small, teardown),
-			cmocka_unit_test_setup_teardown(
-					members_die_and_others_go_on, setup, teardown),
-	};
-
-	return cmocka_run_group_tests(tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

@@ -70,9 +70,8 @@ static uint64_t
 model_held(uint32_t m)
 {
 	uint64_t n = 0;
-	uint32_t i;
 
-	for (i = 0; i < blocks; i++)
+	for (uint32_t i = 0; i < blocks; i++)
 		if (block[i].where == HELD && block[i].owner == m)
 			n += block[i].size;
 	return n;
@@ -305,15 +304,14 @@ audit(void)
 	struct crpc_arena_cache_stats st;
 	struct crpc_arena_report r;
 	struct crpc_arena_usage u;
-	uint32_t i;
 
 	test_arena_whole(&r);
-	for (i = 0; i < blocks; i++) {
+	for (uint32_t i = 0; i < blocks; i++) {
 		held += block[i].where == HELD;
 		transit += block[i].where == TRANSIT;
 		bytes += block[i].size;
 	}
-	for (i = 0; i < MEMBERS; i++) {
+	for (uint32_t i = 0; i < MEMBERS; i++) {
 		crpc_arena_cache_stats(cache[i], &st);
 		assert_int_equal(st.held, model_held(i) + st.cached);
 		assert_int_equal(crpc_arena_usage(test_arena, id_of(i), &u), 0);
@@ -329,21 +327,19 @@ audit(void)
 	assert_int_equal(r.bytes_cached, cached);
 }
 
-static void
-the_arena_answers_as_the_model(void **state)
+TEST(the_arena_answers_as_the_model)
 {
 	const struct crpc_arena_conf conf = {.max_members = MEMBERS, .max_block = MIB};
-	uint32_t i;
 
 	test_arena_make(DATA, &conf);
 	lowest = (uint8_t *)crpc_shm_header(test_seg);
 	taken = calloc(crpc_shm_size(test_seg) / GRAIN + 1, 1);
 	assert_non_null(taken);
-	for (i = 0; i < MEMBERS; i++) {
+	for (uint32_t i = 0; i < MEMBERS; i++) {
 		limit[i] = DATA;
 		cache[i] = test_join(limit[i], 0);
 	}
-	for (i = 0; i < STEPS; i++) {
+	for (uint32_t i = 0; i < STEPS; i++) {
 		one_step();
 		if (i % AUDIT == 0)
 			audit();
@@ -360,10 +356,10 @@ the_arena_answers_as_the_model(void **state)
 		assert_int_equal(crpc_arena_free(cache[block[0].owner], block[0].ref), 0);
 		model_remove(0);
 	}
-	for (i = 0; i < MEMBERS; i++)
+	for (uint32_t i = 0; i < MEMBERS; i++)
 		crpc_arena_leave(cache[i]);
 	cache[0] = test_join(0, 0);
-	for (i = 0; i < DATA / MIB; i++)
+	for (uint32_t i = 0; i < DATA / MIB; i++)
 		assert_non_null(crpc_arena_alloc(cache[0], MIB, &block[i].ref));
 	crpc_arena_leave(cache[0]);
 	free(taken);
@@ -371,10 +367,4 @@ the_arena_answers_as_the_model(void **state)
 	test_arena_remove();
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {cmocka_unit_test(the_arena_answers_as_the_model)};
-
-	return cmocka_run_group_tests(tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

@@ -67,10 +67,8 @@ hint(uint64_t size, uint64_t ref)
 static void
 second_recuts(void)
 {
-	uint32_t i;
-
 	hint(BIG, big[1]);
-	for (i = 0; i < 4; i++) {
+	for (uint32_t i = 0; i < 4; i++) {
 		assert_non_null(crpc_arena_alloc(second, SMALL, &small[i]));
 		assert_int_equal(unit_of(small[i]), unit_of(big[1]));
 		work_mark(small[i]);
@@ -91,13 +89,12 @@ static void
 first_got_nothing(void)
 {
 	uint64_t ref;
-	uint32_t i;
 
-	for (i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		assert_true(i == spare || work_marked(small[i]));
 	assert_null(crpc_arena_alloc(first, BIG, &ref));
 	assert_int_equal(errno, ENOMEM);
-	for (i = 0; i < 4; i++)
+	for (uint32_t i = 0; i < 4; i++)
 		assert_int_equal(crpc_arena_free(second, small[i]), i == spare ? -ESTALE : 0);
 	/* All free: now there is. */
 	assert_non_null(crpc_arena_alloc(first, BIG, &ref));
@@ -105,8 +102,7 @@ first_got_nothing(void)
 }
 
 /* Filling: recut after its unit's word was read, before a block's. */
-static void
-a_span_is_recut_before_its_block_is_looked_at(void **state)
+TEST_FIXTURE(a_span_is_recut_before_its_block_is_looked_at, setup, teardown)
 {
 	uint64_t ref;
 
@@ -117,8 +113,7 @@ a_span_is_recut_before_its_block_is_looked_at(void **state)
 }
 
 /* Filling: recut after the block was seen free, before it is claimed. */
-static void
-a_span_is_recut_before_its_block_is_claimed(void **state)
+TEST_FIXTURE(a_span_is_recut_before_its_block_is_claimed, setup, teardown)
 {
 	uint64_t ref;
 
@@ -129,8 +124,7 @@ a_span_is_recut_before_its_block_is_claimed(void **state)
 }
 
 /* Taking apart: recut by somebody else who was faster. The first wants 4 KiB. */
-static void
-a_span_is_recut_before_it_is_taken_apart(void **state)
+TEST_FIXTURE(a_span_is_recut_before_it_is_taken_apart, setup, teardown)
 {
 	uint64_t ref;
 
@@ -148,8 +142,7 @@ second_revokes_and_recuts(void)
 	second_frees_and_recuts();
 }
 
-static void
-a_block_is_revoked_before_it_is_taken(void **state)
+TEST_FIXTURE(a_block_is_revoked_before_it_is_taken, setup, teardown)
 {
 	assert_int_equal(crpc_arena_give(second, big[1], crpc_arena_member(first)), 0);
 	crpc_crash_call("arena.take.1", second_revokes_and_recuts);
@@ -158,8 +151,7 @@ a_block_is_revoked_before_it_is_taken(void **state)
 }
 
 /* Sweeping: while its receiver leaves, the giver revokes a block, and its unit is recut. */
-static void
-a_block_is_revoked_before_it_is_swept(void **state)
+TEST_FIXTURE(a_block_is_revoked_before_it_is_swept, setup, teardown)
 {
 	assert_int_equal(crpc_arena_give(second, big[1], crpc_arena_member(first)), 0);
 	spare = 3;
@@ -169,18 +161,41 @@ a_block_is_revoked_before_it_is_swept(void **state)
 	first_got_nothing();
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int
-main(void)
+/* Leaving: behind the first's sweep the second gives it a block, and leaves, too. */
+static void
+second_gives_and_leaves(void)
 {
-	const struct CMUnitTest tests[] = {
-			T(a_span_is_recut_before_its_block_is_looked_at),
-			T(a_span_is_recut_before_its_block_is_claimed),
-			T(a_span_is_recut_before_it_is_taken_apart),
-			T(a_block_is_revoked_before_it_is_taken),
-			T(a_block_is_revoked_before_it_is_swept),
-	};
-
-	return cmocka_run_group_tests(tests, make_dir, remove_dir);
+	assert_int_equal(crpc_arena_give(second, big[1], crpc_arena_member(first)), 0);
+	crpc_arena_leave(second);
+	acted = true;
 }
+
+TEST_FIXTURE(a_block_is_given_to_who_has_swept, setup, NULL)
+{
+	crpc_crash_call("arena.leave.3", second_gives_and_leaves);
+	crpc_arena_leave(first);
+	assert_true(acted);
+	test_arena_empty();
+	test_arena_remove();
+}
+
+/* The same, if the second has seen that the first stays and stands before its swap. */
+static void
+first_leaves(void)
+{
+	crpc_arena_leave(first);
+	acted = true;
+}
+
+TEST_FIXTURE(a_block_is_handed_to_who_has_left, setup, NULL)
+{
+	assert_int_equal(crpc_arena_free(second, big[0]), 0);
+	assert_int_equal(crpc_arena_give(second, big[1], crpc_arena_member(first)), 0);
+	crpc_crash_call("arena.sweep.1", first_leaves);
+	crpc_arena_leave(second);
+	assert_true(acted);
+	test_arena_empty();
+	test_arena_remove();
+}
+
+TEST_MAIN(make_dir, remove_dir)

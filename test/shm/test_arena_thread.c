@@ -54,8 +54,7 @@ reclaimer(void *arg)
 	return (void *)(found.members != 0 ? -EEXIST : rc < 0 ? rc : 0);
 }
 
-static void
-members_in_threads_work_with_each_other(void **state)
+TEST(members_in_threads_work_with_each_other)
 {
 	const struct crpc_arena_conf conf = {.max_members = WORK_MEMBERS, .max_block = 256 * KIB};
 	uint32_t k[THREADS], i;
@@ -78,11 +77,4 @@ members_in_threads_work_with_each_other(void **state)
 	test_arena_remove();
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(members_in_threads_work_with_each_other)};
-
-	return cmocka_run_group_tests(tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

@@ -18,8 +18,7 @@ create(const char *name, uint64_t size)
 
 /* ---- tests ---- */
 
-static void
-owner_and_others_see_the_same_bytes(void **state)
+TEST(owner_and_others_see_the_same_bytes)
 {
 	struct crpc_shm *own = create("a", SIZE), *seg;
 	struct stat st;
@@ -53,8 +52,7 @@ owner_and_others_see_the_same_bytes(void **state)
 	crpc_shm_detach(seg);
 }
 
-static void
-translation_is_bounded(void **state)
+TEST(translation_is_bounded)
 {
 	struct crpc_shm *seg = create("a", SIZE);
 	uint64_t size, off = 99;
@@ -79,8 +77,7 @@ translation_is_bounded(void **state)
 	crpc_shm_free(seg);
 }
 
-static void
-a_living_owner_is_left_alone(void **state)
+TEST(a_living_owner_is_left_alone)
 {
 	struct crpc_shm *own = create("a", SIZE);
 
@@ -135,22 +132,19 @@ check_death_of_an_owner(bool memfd)
 	assert_true(a_is_gone());
 }
 
-static void
-a_dead_owners_leftover_is_replaced(void **state)
+TEST(a_dead_owners_leftover_is_replaced)
 {
 	check_death_of_an_owner(false);
 	check_death_of_an_owner(true);
 }
 
-static void
-a_stopped_owner_lives(void **state)
+TEST(a_stopped_owner_lives)
 {
 	struct crpc_shm *seg;
-	int memfd;
-	pid_t pid;
 
-	for (memfd = 0; memfd < 2; memfd++) {
-		pid = start_owner(memfd != 0);
+	for (int memfd = 0; memfd < 2; memfd++) {
+		pid_t pid = start_owner(memfd != 0);
+
 		assert_non_null(seg = attach("a"));
 		assert_int_equal(kill(pid, SIGSTOP), 0);
 		assert_int_equal(waitpid(pid, NULL, WUNTRACED), pid);
@@ -176,14 +170,12 @@ own_and_fork(void)
 }
 
 /* A memfd's child has the listening socket, too. */
-static void
-a_forked_child_keeps_nothing_alive(void **state)
+TEST(a_forked_child_keeps_nothing_alive)
 {
 	struct crpc_shm *seg, *next;
 	pid_t pid, child;
-	int memfd;
 
-	for (memfd = 0; memfd < 2; memfd++) {
+	for (int memfd = 0; memfd < 2; memfd++) {
 		owner_conf = conf_of("a", SIZE, memfd != 0);
 		pid = child_start(own_and_fork, serve);
 		assert_non_null(seg = attach("a"));
@@ -199,8 +191,7 @@ a_forked_child_keeps_nothing_alive(void **state)
 	}
 }
 
-static void
-each_header_field_is_checked(void **state)
+TEST(each_header_field_is_checked)
 {
 	static const struct {
 		size_t off, len;
@@ -216,14 +207,13 @@ each_header_field_is_checked(void **state)
 	};
 	struct crpc_shm *own = create("a", SIZE);
 	uint8_t *hdr, saved[8];
-	size_t i, bit;
 
 	assert_non_null(own);
 	crpc_shm_ready(own);
 	hdr = (uint8_t *)crpc_shm_header(own);
-	for (i = 0; i < CRPC_DIM(fields); i++) {
+	for (size_t i = 0; i < CRPC_DIM(fields); i++) {
 		memcpy(saved, hdr + fields[i].off, fields[i].len);
-		for (bit = 3; bit < 8 * fields[i].len; bit++) {
+		for (size_t bit = 3; bit < 8 * fields[i].len; bit++) {
 			hdr[fields[i].off + bit / 8] ^= (uint8_t)(1 << bit % 8);
 			assert_fails(attach("a"), EPROTO);
 			assert_logged(fields[i].says);
@@ -236,17 +226,15 @@ each_header_field_is_checked(void **state)
 	crpc_shm_free(own);
 }
 
-static void
-short_files_and_foreign_files(void **state)
+TEST(short_files_and_foreign_files)
 {
 	static const char text[] =
-			"a user's notes, long enough to be taken for a header if it were not checked: "
-			"a user's notes, long enough to be taken for a header";
+		"a user's notes, long enough to be taken for a header if it were not checked: "
+		"a user's notes, long enough to be taken for a header";
 	const char *path = path_of("crpc.x");
 	char back[sizeof(text)];
-	int fd;
+	int fd = open(path, O_RDWR | O_CREAT, 0600);
 
-	fd = open(path, O_RDWR | O_CREAT, 0600);
 	assert_true(fd >= 0);
 	assert_fails(attach("x"), ECONNREFUSED); /* empty and unowned */
 	assert_int_equal(write(fd, text, 20), 20);
@@ -270,14 +258,13 @@ short_files_and_foreign_files(void **state)
 	unlink(path);
 }
 
-static void
-a_creator_that_died_early_is_replaced(void **state)
+TEST(a_creator_that_died_early_is_replaced)
 {
 	off_t size;
-	int fd;
 
 	for (size = 0; size <= 8192; size += 4096) {
-		fd = open(path_of("crpc.x"), O_RDWR | O_CREAT, 0600);
+		int fd = open(path_of("crpc.x"), O_RDWR | O_CREAT, 0600);
+
 		assert_true(fd >= 0);
 		assert_int_equal(ftruncate(fd, size), 0);
 		close(fd);
@@ -315,8 +302,7 @@ fill_a_small_file_system(void)
 	return second != NULL ? 0 : 5;
 }
 
-static void
-a_full_file_system_is_no_sigbus(void **state)
+TEST(a_full_file_system_is_no_sigbus)
 {
 	child_runs(fill_a_small_file_system);
 }
@@ -355,14 +341,12 @@ use_huge_pages(void)
 	return exists("crpc.huge") ? 6 : 0;
 }
 
-static void
-huge_pages_work_where_there_are_some(void **state)
+TEST(huge_pages_work_where_there_are_some)
 {
 	child_runs(use_huge_pages);
 }
 
-static void
-no_room_is_said_and_leaves_nothing(void **state)
+TEST(no_room_is_said_and_leaves_nothing)
 {
 	struct statvfs fs;
 
@@ -376,15 +360,13 @@ no_room_is_said_and_leaves_nothing(void **state)
 	assert_fails(create("small", sizeof(struct crpc_shm_header) - 1), EINVAL);
 }
 
-static void
-bad_names_and_places(void **state)
+TEST(bad_names_and_places)
 {
 	static const char *const bad[] = {"", "a/b", "../x", "a b", "\n",
 			"0123456789012345678901234567890123456789012345678"};
 	struct crpc_shm_conf conf = {.name = "x", .dir = "/nonexistent", .size = SIZE};
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(bad); i++) {
+	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		assert_fails(create(bad[i], SIZE), EINVAL);
 		assert_fails(attach(bad[i]), EINVAL);
 	}
@@ -398,8 +380,7 @@ bad_names_and_places(void **state)
 	assert_false(exists("crpc.x"));
 }
 
-static void
-attach_waits_for_ready(void **state)
+TEST(attach_waits_for_ready)
 {
 	struct crpc_shm *own = create("a", SIZE), *seg;
 	pid_t pid;
@@ -418,8 +399,7 @@ attach_waits_for_ready(void **state)
 	crpc_shm_free(own);
 }
 
-static void
-locks_exclude_and_drop(void **state)
+TEST(locks_exclude_and_drop)
 {
 	struct crpc_shm *own = create("a", SIZE), *seg;
 	struct crpc_shm_lock *l1, *l2;
@@ -463,8 +443,7 @@ race(int gate, int hold)
 }
 
 /* Eight creators over one leftover: exactly one owns it afterwards, in each of many rounds. */
-static void
-one_of_many_creators_wins(void **state)
+TEST(one_of_many_creators_wins)
 {
 	int round, i, ms, status, won, ended, gate[2], hold[2];
 
@@ -498,13 +477,11 @@ one_of_many_creators_wins(void **state)
 	crpc_shm_free(create("a", SIZE));
 }
 
-static void
-others_are_denied_unless_the_mode_lets_them(void **state)
+TEST(others_are_denied_unless_the_mode_lets_them)
 {
 	struct crpc_shm_conf conf = conf_of("a", SIZE, false);
 	mode_t modes[] = {0600, 0666}, old = umask(077);
 	struct crpc_shm *own;
-	size_t i;
 	pid_t pid;
 
 	if (geteuid() != 0) {
@@ -512,7 +489,7 @@ others_are_denied_unless_the_mode_lets_them(void **state)
 		skip();
 	}
 	assert_int_equal(chmod(dir, 0755), 0);
-	for (i = 0; i < CRPC_DIM(modes); i++) {
+	for (size_t i = 0; i < CRPC_DIM(modes); i++) {
 		conf.mode = modes[i];
 		own = crpc_shm_create(&conf);
 		assert_non_null(own);
@@ -529,28 +506,4 @@ others_are_denied_unless_the_mode_lets_them(void **state)
 	umask(old);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(owner_and_others_see_the_same_bytes),
-		cmocka_unit_test(translation_is_bounded),
-		cmocka_unit_test(a_living_owner_is_left_alone),
-		cmocka_unit_test(a_dead_owners_leftover_is_replaced),
-		cmocka_unit_test(a_stopped_owner_lives),
-		cmocka_unit_test(a_forked_child_keeps_nothing_alive),
-		cmocka_unit_test(each_header_field_is_checked),
-		cmocka_unit_test(short_files_and_foreign_files),
-		cmocka_unit_test(a_creator_that_died_early_is_replaced),
-		cmocka_unit_test(a_full_file_system_is_no_sigbus),
-		cmocka_unit_test(huge_pages_work_where_there_are_some),
-		cmocka_unit_test(no_room_is_said_and_leaves_nothing),
-		cmocka_unit_test(bad_names_and_places),
-		cmocka_unit_test(attach_waits_for_ready),
-		cmocka_unit_test(locks_exclude_and_drop),
-		cmocka_unit_test(one_of_many_creators_wins),
-		cmocka_unit_test(others_are_denied_unless_the_mode_lets_them),
-	};
-
-	return cmocka_run_group_tests_name("shm", tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

@@ -71,8 +71,7 @@ sock_listen(const char *name)
 
 /* ---- tests: the way it should be ---- */
 
-static void
-memory_is_shared_and_sealed(void **state)
+TEST(memory_is_shared_and_sealed)
 {
 	struct crpc_shm *seg = create("a");
 	struct iovec io;
@@ -112,16 +111,14 @@ memory_is_shared_and_sealed(void **state)
 }
 
 /* What a child inherited is not its own: it can let go of it, and the owner keeps it. */
-static void
-a_child_frees_only_what_it_inherited(void **state)
+TEST(a_child_frees_only_what_it_inherited)
 {
-	struct crpc_shm *seg;
 	struct crpc_shm_lock *lock;
-	int memfd;
 	pid_t pid;
 
-	for (memfd = 0; memfd < 2; memfd++) {
-		seg = create_as("a", SIZE, memfd == 1);
+	for (int memfd = 0; memfd < 2; memfd++) {
+		struct crpc_shm *seg = create_as("a", SIZE, memfd == 1);
+
 		assert_non_null(seg);
 		crpc_shm_ready(seg);
 		lock = crpc_shm_lock_take(seg, 1);
@@ -144,8 +141,7 @@ a_child_frees_only_what_it_inherited(void **state)
 	}
 }
 
-static void
-somebody_elses_socket_is_left_alone(void **state)
+TEST(somebody_elses_socket_is_left_alone)
 {
 	int fd = sock_listen("a");
 
@@ -165,8 +161,7 @@ somebody_elses_socket_is_left_alone(void **state)
 }
 
 /* A segment with a name takes over from one without, and back. */
-static void
-a_door_gives_way_to_a_file(void **state)
+TEST(a_door_gives_way_to_a_file)
 {
 	struct crpc_shm_conf conf = conf_of("a", SIZE, false);
 	pid_t o = start_owner(true);
@@ -184,8 +179,7 @@ a_door_gives_way_to_a_file(void **state)
 	assert_false(exists("crpc.a"));
 }
 
-static void
-a_silent_owner_is_no_dead_one(void **state)
+TEST(a_silent_owner_is_no_dead_one)
 {
 	pid_t o;
 
@@ -200,8 +194,7 @@ a_silent_owner_is_no_dead_one(void **state)
 }
 
 /* A process that connects can neither block the owner nor leave anything in it. */
-static void
-connecting_costs_the_owner_nothing(void **state)
+TEST(connecting_costs_the_owner_nothing)
 {
 	struct crpc_shm *seg = create("a");
 	int before, i, fd[40], served = 0;
@@ -250,19 +243,18 @@ with_few_files(rlim_t most, bool owns)
 }
 
 /* Whichever descriptor cannot be had, the cause is said, and nothing is left. */
-static void
-a_lack_of_descriptors_is_said(void **state)
+TEST(a_lack_of_descriptors_is_said)
 {
 	pid_t o = start_owner(true);
 	int first = dup(STDIN_FILENO), files;
-	struct crpc_shm *seg;
 	uint32_t k, made[2] = {0};
 
 	assert_true(first >= 0);
 	close(first);
 	files = open_files();
 	for (k = 0; k < 16; k++) {
-		seg = with_few_files((rlim_t)first + k / 2, k % 2 != 0);
+		struct crpc_shm *seg = with_few_files((rlim_t)first + k / 2, k % 2 != 0);
+
 		made[k % 2] += seg != NULL;
 		if (k % 2 != 0)
 			crpc_shm_free(seg);
@@ -287,8 +279,7 @@ count_line(enum crpc_log_level level, const char *type, const char *line)
 }
 
 /* An owner that has no descriptor for who waits says so once, not at every look, and serves on. */
-static void
-a_lack_of_descriptors_is_said_once(void **state)
+TEST(a_lack_of_descriptors_is_said_once)
 {
 	struct crpc_shm *seg = create("a");
 	int sock, first, round, i;
@@ -317,8 +308,7 @@ a_lack_of_descriptors_is_said_once(void **state)
 	crpc_shm_free(seg);
 }
 
-static void
-a_long_directory_works(void **state)
+TEST(a_long_directory_works)
 {
 	char saved[sizeof(dir)], longer[sizeof(dir)];
 	pid_t o;
@@ -338,8 +328,7 @@ a_long_directory_works(void **state)
 	assert_int_equal(rmdir(longer), 0);
 }
 
-static void
-no_room_is_said_and_leaves_nothing(void **state)
+TEST(no_room_is_said_and_leaves_nothing)
 {
 	struct crpc_shm_conf conf = conf_of("a", UINT64_C(1) << 45, true);
 	struct crpc_shm_allow allow = {.uid_count = CRPC_SHM_ALLOW_MAX + 1};
@@ -355,8 +344,7 @@ no_room_is_said_and_leaves_nothing(void **state)
 	assert_true(a_is_gone());
 }
 
-static void
-huge_pages_work_where_there_are_some(void **state)
+TEST(huge_pages_work_where_there_are_some)
 {
 	struct crpc_shm_conf conf = conf_of("a", SIZE, true);
 	struct crpc_shm *seg;
@@ -404,8 +392,7 @@ in_container(void)
 }
 
 /* Two containers that share a directory, and neither pids nor anything else. */
-static void
-a_shared_directory_is_enough(void **state)
+TEST(a_shared_directory_is_enough)
 {
 	pid_t o = start_owner(true);
 	struct crpc_shm *seg = attach("a");
@@ -490,8 +477,7 @@ describe(void)
 	return text;
 }
 
-static void
-version_1_has_these_bytes(void **state)
+TEST(version_1_has_these_bytes)
 {
 	if (sysconf(_SC_PAGESIZE) != 4096)
 		skip(); /* sizes are whole pages */
@@ -514,8 +500,7 @@ attach_as(uid_t uid, gid_t gid, gid_t extra)
 	return child_status(pid);
 }
 
-static void
-the_list_decides_who_attaches(void **state)
+TEST(the_list_decides_who_attaches)
 {
 	const uid_t users[] = {1, OTHER_UID}, other[] = {12345};
 	const gid_t groups[] = {GROUP};
@@ -530,12 +515,11 @@ the_list_decides_who_attaches(void **state)
 			{{NULL, groups, 0, 1}, EACCES, 0, 0},
 	};
 	pid_t o;
-	size_t i;
 
 	if (geteuid() != 0)
 		skip();
 	assert_int_equal(chmod(dir, 0755), 0);
-	for (i = 0; i < CRPC_DIM(cases); i++) {
+	for (size_t i = 0; i < CRPC_DIM(cases); i++) {
 		owner_conf = conf_of("a", SIZE, true);
 		owner_conf.allow = i == 0 ? NULL : &cases[i].allow;
 		o = child_start(own, serve);
@@ -548,8 +532,7 @@ the_list_decides_who_attaches(void **state)
 	crpc_shm_free(create("a"));
 }
 
-static void
-the_kernel_reports_peers(void **state)
+TEST(the_kernel_reports_peers)
 {
 	const uid_t list[] = {4242};
 	const struct crpc_shm_allow allow = {.uids = list, .uid_count = 1};
@@ -590,25 +573,23 @@ own_as_somebody(void)
 }
 
 /* Any user can take a name that is free: the kernel reports who has it, not a header. */
-static void
-the_kernel_reports_who_serves(void **state)
+TEST(the_kernel_reports_who_serves)
 {
 	const char *const names[] = {"f", "a"};
 	struct crpc_shm *seg;
 	pid_t pid;
-	int i;
 
 	if (geteuid() != 0)
 		skip();
 	assert_int_equal(chmod(dir, 0777), 0);
 	pid = child_start(own_as_somebody, serve);
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		assert_non_null(seg = attach(names[i]));
 		assert_int_equal(crpc_shm_owner_uid(seg), OTHER_UID);
 		crpc_shm_detach(seg);
 	}
 	child_kill(pid);
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		assert_int_equal(crpc_shm_remove(dir, names[i]), 0);
 }
 
@@ -735,15 +716,13 @@ lie_to_one(int listener, enum lie lie)
 		pause(); /* its lock must live meanwhile */
 }
 
-static void
-an_owner_that_lies_is_refused(void **state)
+TEST(an_owner_that_lies_is_refused)
 {
 	struct crpc_shm *seg;
-	enum lie lie;
 	int listener, before, door = make_door();
 	pid_t pid;
 
-	for (lie = HONEST; lie < LIES; lie++) {
+	for (enum lie lie = HONEST; lie < LIES; lie++) {
 		before = open_files();
 		listener = sock_listen("a");
 		pid = fork_mortal();
@@ -769,8 +748,7 @@ an_owner_that_lies_is_refused(void **state)
 }
 
 /* A socket that somebody put beside a segment does not catch those who want the segment. */
-static void
-a_planted_socket_catches_nobody(void **state)
+TEST(a_planted_socket_catches_nobody)
 {
 	struct crpc_shm_conf conf = conf_of("a", SIZE, false);
 	struct crpc_shm *own = crpc_shm_create(&conf), *seg;
@@ -799,28 +777,26 @@ a_planted_socket_catches_nobody(void **state)
 
 /* ---- tests: what tools see ---- */
 
-static void
-inspection_shows_what_is_there(void **state)
+TEST(inspection_shows_what_is_there)
 {
 	struct crpc_shm_conf conf = conf_of("f", SIZE, false);
 	struct crpc_shm *seg = crpc_shm_create(&conf);
 	struct crpc_shm_lock *lock[3];
 	struct crpc_shm_info info;
 	pid_t o;
-	int i;
 
 	assert_non_null(seg);
 	assert_int_equal(crpc_shm_inspect(dir, "crpc.f", &info), 0);
 	assert_string_equal(info.name, "f");
 	assert_true(info.living == 1 && info.state == CRPC_SHM_INIT && info.users == 0);
 	crpc_shm_ready(seg);
-	for (i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++)
 		lock[i] = crpc_shm_lock_take(seg, (uint32_t)(1 + i * 300));
 	assert_int_equal(crpc_shm_inspect(dir, "crpc.f", &info), 0);
 	assert_true(info.state == CRPC_SHM_READY && info.users == 3 && info.kind == KIND);
 	assert_true(info.medium == CRPC_SHM_FILE && info.size == crpc_shm_size(seg));
 	assert_true(info.owner_pid == (uint32_t)getpid() && info.uid == geteuid());
-	for (i = 0; i < 3; i++)
+	for (int i = 0; i < 3; i++)
 		crpc_shm_lock_drop(lock[i]);
 	assert_int_equal(crpc_shm_remove(dir, "f"), -EADDRINUSE);
 	crpc_shm_free(seg);
@@ -840,15 +816,13 @@ inspection_shows_what_is_there(void **state)
 	assert_true(a_is_gone());
 }
 
-static void
-what_is_not_ours_is_neither_listed_nor_removed(void **state)
+TEST(what_is_not_ours_is_neither_listed_nor_removed)
 {
 	static const char *const names[] = {"x", "crpc", "crpc.", "crpc.a b", "crpc.x/y"};
 	struct crpc_shm_info info;
-	size_t i;
 	int fd;
 
-	for (i = 0; i < CRPC_DIM(names); i++)
+	for (size_t i = 0; i < CRPC_DIM(names); i++)
 		assert_int_not_equal(crpc_shm_inspect(dir, names[i], &info), 0);
 	assert_int_equal(crpc_shm_remove(dir, "../x"), -EINVAL);
 	fd = open(path_of("crpc.notes"), O_CREAT | O_WRONLY, 0600);
@@ -870,20 +844,18 @@ what_is_not_ours_is_neither_listed_nor_removed(void **state)
 }
 
 /* One process removes all the time while others start and die: no living one loses its file. */
-static void
-removal_never_hits_a_living_one(void **state)
+TEST(removal_never_hits_a_living_one)
 {
-	struct crpc_shm *seg;
 	pid_t remover = fork_mortal(), pid;
-	int round;
 
 	if (remover == 0)
 		for (;;)
 			crpc_shm_remove(dir, "a");
-	for (round = 0; round < 150; round++) {
+	for (int round = 0; round < 150; round++) {
 		pid = fork_mortal();
 		if (pid == 0) {
-			seg = create("a");
+			struct crpc_shm *seg = create("a");
+
 			if (seg == NULL)
 				_exit(errno == EADDRINUSE ? 0 : 2);
 			crpc_shm_ready(seg);
@@ -897,32 +869,4 @@ removal_never_hits_a_living_one(void **state)
 	assert_true(a_is_gone());
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(memory_is_shared_and_sealed),
-		cmocka_unit_test(a_child_frees_only_what_it_inherited),
-		cmocka_unit_test(somebody_elses_socket_is_left_alone),
-		cmocka_unit_test(a_door_gives_way_to_a_file),
-		cmocka_unit_test(a_silent_owner_is_no_dead_one),
-		cmocka_unit_test(connecting_costs_the_owner_nothing),
-		cmocka_unit_test(a_lack_of_descriptors_is_said),
-		cmocka_unit_test(a_lack_of_descriptors_is_said_once),
-		cmocka_unit_test(a_long_directory_works),
-		cmocka_unit_test(no_room_is_said_and_leaves_nothing),
-		cmocka_unit_test(huge_pages_work_where_there_are_some),
-		cmocka_unit_test(a_shared_directory_is_enough),
-		cmocka_unit_test(version_1_has_these_bytes),
-		cmocka_unit_test(the_list_decides_who_attaches),
-		cmocka_unit_test(the_kernel_reports_peers),
-		cmocka_unit_test(the_kernel_reports_who_serves),
-		cmocka_unit_test(an_owner_that_lies_is_refused),
-		cmocka_unit_test(a_planted_socket_catches_nobody),
-		cmocka_unit_test(inspection_shows_what_is_there),
-		cmocka_unit_test(what_is_not_ours_is_neither_listed_nor_removed),
-		cmocka_unit_test(removal_never_hits_a_living_one),
-	};
-
-	return cmocka_run_group_tests_name("shm_door", tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

@@ -115,8 +115,7 @@ attach_is_refused(uint32_t nth)
 	assert_true(errno == ENOENT || errno == ECONNREFUSED);
 }
 
-static void
-the_name_can_be_taken_again(void **state)
+TEST(the_name_can_be_taken_again)
 {
 	struct crpc_shm *seg;
 	uint32_t nth;
@@ -138,15 +137,13 @@ the_name_can_be_taken_again(void **state)
 	assert_true(nothing_left());
 }
 
-static void
-a_tool_removes_what_is_left(void **state)
+TEST(a_tool_removes_what_is_left)
 {
 	struct crpc_shm_info info;
-	uint32_t nth;
-	int rc;
 
-	for (nth = 1; killed_at(nth); nth++) {
-		rc = crpc_shm_inspect(dir, "crpc.a", &info);
+	for (uint32_t nth = 1; killed_at(nth); nth++) {
+		int rc = crpc_shm_inspect(dir, "crpc.a", &info);
+
 		assert_true(rc == -ENOENT || (rc == 0 && info.living == 0 && info.ours));
 		assert_int_equal(crpc_shm_remove(dir, "a"), 0);
 		assert_true(nothing_left());
@@ -154,16 +151,14 @@ a_tool_removes_what_is_left(void **state)
 }
 
 /* Of names that begin so; what lives, and what has another name, stays. */
-static void
-a_sweep_removes_what_is_left(void **state)
+TEST(a_sweep_removes_what_is_left)
 {
 	struct crpc_shm *other;
-	uint32_t nth;
-	bool left;
 	int n;
 
-	for (nth = 1; killed_at(nth); nth++) {
-		left = !nothing_left();
+	for (uint32_t nth = 1; killed_at(nth); nth++) {
+		bool left = !nothing_left();
+
 		assert_non_null(other = create_as("ab", 4096, nth % 2 == 0));
 		crpc_shm_ready(other);
 		assert_int_equal(crpc_shm_sweep(dir, "b"), 0);
@@ -204,16 +199,14 @@ live_on(void)
 	live(false, false);
 }
 
-static void
-who_comes_while_it_is_removed_finds_no_owner(void **state)
+TEST(who_comes_while_it_is_removed_finds_no_owner)
 {
 	const char *const points[] = {"shm.remove.1", "shm.remove.3"};
 	struct crpc_shm *seg;
-	uint32_t i;
-	pid_t pid;
 
-	for (i = 0; i < 4; i++) {
-		pid = child_start(live_on, NULL);
+	for (uint32_t i = 0; i < 4; i++) {
+		pid_t pid = child_start(live_on, NULL);
+
 		assert_non_null(old = attach("a"));
 		assert_true(crpc_shm_owner_alive(old));
 		child_kill(pid);
@@ -230,15 +223,4 @@ who_comes_while_it_is_removed_finds_no_owner(void **state)
 	assert_true(nothing_left());
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(the_name_can_be_taken_again),
-			cmocka_unit_test(a_tool_removes_what_is_left),
-			cmocka_unit_test(a_sweep_removes_what_is_left),
-			cmocka_unit_test(who_comes_while_it_is_removed_finds_no_owner),
-	};
-
-	return cmocka_run_group_tests_name("shm_kill", tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

@@ -43,18 +43,17 @@ check_ref(const struct crpc_xlate *x, const void *ptr, uint64_t len, uint64_t re
 		assert_ptr_equal(crpc_xlate_ptr(x, ref, len), ptr);
 }
 
-static void
-both_ways_over_many_segments(void **state)
+TEST(both_ways_over_many_segments)
 {
 	struct crpc_xlate *x = crpc_xlate_create(SEGS, 3 << 20);
-	struct crpc_shm *seg;
 	uint64_t size[SEGS + 1], off, len;
 	uint8_t *base[SEGS + 1];
-	uint32_t id, i;
 
 	assert_non_null(x);
-	for (id = SEGS; id >= 1; id--) {
-		seg = create(id, 1 + next_random() % 100000 + sizeof(struct crpc_shm_header));
+	for (uint32_t id = SEGS; id >= 1; id--) {
+		struct crpc_shm *seg =
+			create(id, 1 + next_random() % 100000 + sizeof(struct crpc_shm_header));
+
 		size[id] = crpc_shm_size(seg);
 		base[id] = crpc_xlate_map(x, id, seg);
 		assert_non_null(base[id]);
@@ -62,14 +61,14 @@ both_ways_over_many_segments(void **state)
 		assert_int_equal(crpc_shm_header(seg)->owner_start, id); /* the same memory */
 		crpc_shm_free(seg); /* the slot keeps it */
 	}
-	for (id = 1; id <= SEGS; id++) {
+	for (uint32_t id = 1; id <= SEGS; id++) {
 		check_ref(x, base[id], size[id], REF(id, 0));
 		check_ref(x, base[id], size[id] + 1, 0);
 		check_ref(x, base[id] + size[id] - 1, 1, REF(id, size[id] - 1));
 		check_ref(x, base[id] + size[id], 0, 0);
 		check_ref(x, base[id] - 1, 1, 0);
 		check_ref(x, base[id] + 1, UINT64_MAX, 0);
-		for (i = 0; i < 20; i++) {
+		for (uint32_t i = 0; i < 20; i++) {
 			off = next_random() % size[id];
 			len = next_random() % (size[id] - off + 1);
 			check_ref(x, base[id] + off, len, REF(id, off));
@@ -80,13 +79,11 @@ both_ways_over_many_segments(void **state)
 	crpc_xlate_free(x);
 }
 
-static void
-hostile_references_give_null(void **state)
+TEST(hostile_references_give_null)
 {
 	struct crpc_xlate *x = crpc_xlate_create(4, 1 << 20);
 	struct crpc_shm *seg = create(1, 8192);
 	uint8_t *base, *p;
-	uint64_t ref, i;
 
 	assert_non_null(x);
 	base = crpc_xlate_map(x, 2, seg);
@@ -104,8 +101,9 @@ hostile_references_give_null(void **state)
 	assert_null(crpc_xlate_ptr(x, REF(2, 1), UINT64_MAX));
 	assert_null(crpc_xlate_ptr(x, REF(2, CRPC_XLATE_OFF_MASK), 1));
 	assert_ptr_equal(crpc_xlate_ptr(x, REF(2, 8191), 1), base + 8191);
-	for (i = 0; i < 100000; i++) {
-		ref = next_random() >> next_random() % 64;
+	for (uint64_t i = 0; i < 100000; i++) {
+		uint64_t ref = next_random() >> next_random() % 64;
+
 		if (i % 2 == 0)
 			ref = REF(2, ref & CRPC_XLATE_OFF_MASK);
 		p = crpc_xlate_ptr(x, ref, i % 9);
@@ -117,8 +115,7 @@ hostile_references_give_null(void **state)
 	crpc_shm_free(seg);
 }
 
-static void
-memory_outside_the_window(void **state)
+TEST(memory_outside_the_window)
 {
 	struct crpc_xlate *x = crpc_xlate_create(8, 1 << 20);
 	struct crpc_shm *seg = create(1, 8192);
@@ -158,12 +155,10 @@ memory_outside_the_window(void **state)
 static void *
 page_below(uint8_t *window)
 {
-	uint32_t i;
-	void *p;
-
-	for (i = 1; i <= WINDOW_STRIDE / 4096; i++) {
-		p = mmap(window - i * 4096, 4096, PROT_NONE,
+	for (uint32_t i = 1; i <= WINDOW_STRIDE / 4096; i++) {
+		void *p = mmap(window - i * 4096, 4096, PROT_NONE,
 				MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+
 		if (p != MAP_FAILED)
 			return p;
 	}
@@ -175,8 +170,7 @@ page_below(uint8_t *window)
  * Memory that is registered within one slot's size of the window's start is found as all other
  * memory outside is. Numbers start at 1, so these addresses once were those of a slot 0.
  */
-static void
-memory_just_below_the_window(void **state)
+TEST(memory_just_below_the_window)
 {
 	struct crpc_xlate *x = crpc_xlate_create(3, WINDOW_STRIDE);
 	struct crpc_shm *seg = create(1, 8192);
@@ -198,8 +192,7 @@ memory_just_below_the_window(void **state)
 	crpc_shm_free(seg);
 }
 
-static void
-numbers_and_sizes_are_checked(void **state)
+TEST(numbers_and_sizes_are_checked)
 {
 	struct crpc_xlate *x;
 	struct crpc_shm *small = create(1, 4096), *big = create(2, (2 << 20) + 1);
@@ -229,8 +222,7 @@ numbers_and_sizes_are_checked(void **state)
 }
 
 /* Random maps and deletions beside a plain model of what is there. */
-static void
-as_a_simple_model(void **state)
+TEST(as_a_simple_model)
 {
 	struct crpc_xlate *x = crpc_xlate_create(16, 1 << 20);
 	struct crpc_shm *seg[17];
@@ -269,8 +261,7 @@ as_a_simple_model(void **state)
  * Another process, in which everything lies elsewhere: it reads by our references, and we by its.
  * What it writes down for each segment is a reference to itself.
  */
-static void
-references_mean_the_same_everywhere(void **state)
+TEST(references_mean_the_same_everywhere)
 {
 	struct crpc_xlate *x;
 	struct crpc_shm *seg[9];
@@ -318,12 +309,11 @@ static void *
 translate(void *arg)
 {
 	const struct crpc_xlate *x = arg;
-	const struct crpc_shm_header *h;
-	uint32_t id;
 
 	while (crpc_load_relaxed(&stop) == 0)
-		for (id = 1; id <= 64; id++) {
-			h = crpc_xlate_ptr(x, REF(id, 0), sizeof(*h));
+		for (uint32_t id = 1; id <= 64; id++) {
+			const struct crpc_shm_header *h = crpc_xlate_ptr(x, REF(id, 0), sizeof(*h));
+
 			/* What is there has its mapping and its header. */
 			if (h != NULL && (h->magic != CRPC_SHM_MAGIC ||
 							 crpc_xlate_ref(x, h, 1) != REF(id, 0)))
@@ -332,47 +322,30 @@ translate(void *arg)
 	return NULL;
 }
 
-static void
-others_translate_while_one_maps(void **state)
+TEST(others_translate_while_one_maps)
 {
 	struct crpc_xlate *x = crpc_xlate_create(64, 1 << 20);
 	struct crpc_shm *seg[65];
 	pthread_t thread[2];
 	void *rc;
-	uint32_t id;
 
 	assert_non_null(x);
-	for (id = 1; id <= 64; id++)
+	for (uint32_t id = 1; id <= 64; id++)
 		seg[id] = create(id, 4096);
 	assert_int_equal(pthread_create(&thread[0], NULL, translate, x), 0);
 	assert_int_equal(pthread_create(&thread[1], NULL, translate, x), 0);
-	for (id = 1; id <= 64; id++) {
+	for (uint32_t id = 1; id <= 64; id++) {
 		assert_non_null(crpc_xlate_map(x, id, seg[id]));
 		usleep(200);
 	}
 	crpc_store_relaxed(&stop, 1);
-	for (id = 0; id < 2; id++) {
+	for (uint32_t id = 0; id < 2; id++) {
 		assert_int_equal(pthread_join(thread[id], &rc), 0);
 		assert_null(rc);
 	}
 	crpc_xlate_free(x);
-	for (id = 1; id <= 64; id++)
+	for (uint32_t id = 1; id <= 64; id++)
 		crpc_shm_free(seg[id]);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(both_ways_over_many_segments),
-			cmocka_unit_test(hostile_references_give_null),
-			cmocka_unit_test(memory_outside_the_window),
-			cmocka_unit_test(memory_just_below_the_window),
-			cmocka_unit_test(numbers_and_sizes_are_checked),
-			cmocka_unit_test(as_a_simple_model),
-			cmocka_unit_test(references_mean_the_same_everywhere),
-			cmocka_unit_test(others_translate_while_one_maps),
-	};
-
-	return cmocka_run_group_tests_name("xlate", tests, make_dir, remove_dir);
-}
+TEST_MAIN(make_dir, remove_dir)

@@ -111,7 +111,7 @@ on_comp(void *user)
 }
 
 static void
-on_async(void *user, enum sm_async_type type)
+on_async(void *user, enum ibv_event_type type)
 {
 	((struct rig_host *)user)->async[type]++;
 }
@@ -120,12 +120,10 @@ struct sm_mr *
 rig_mr_open(struct rig_host *h, struct sm_pd *pd, const void *mem, uint64_t len, uint32_t access,
 	uint32_t *key)
 {
-	const uintptr_t at = (uintptr_t)mem;
+	const struct sm_region region = {(uintptr_t)mem, len, (uintptr_t)mem, access};
 	struct sm_mr *mr = NULL;
-	uint32_t rkey;
 
-	assert_int_equal(sm_mr_create(h->nic, pd, at, len, at, access, &mr, key, &rkey), 0);
-	assert_int_equal(*key, rkey);
+	assert_int_equal(sm_mr_create(h->nic, pd, &region, &mr, key), 0);
 	return mr;
 }
 
@@ -159,7 +157,7 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 	assert_int_equal(sm_nic_create(&attr, &h->nic), 0);
 	h->uar = page_alloc(4096);
 	h->uar_id = 7;
-	assert_int_equal(sm_uar_add(h->nic, h->uar_id, h->uar), 0);
+	assert_int_equal(sm_uar_add(h->nic, h->uar_id, h->uar, &h->uar_obj), 0);
 	assert_int_equal(sm_pd_create(h->nic, &h->pd, &pdn), 0);
 	h->mem = page_alloc(bytes);
 	h->bytes = bytes;
@@ -169,9 +167,9 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 void
 rig_host_close(struct rig_host *h)
 {
-	assert_int_equal(sm_mr_destroy(h->nic, h->mr), 0);
-	assert_int_equal(sm_pd_destroy(h->nic, h->pd), 0);
-	assert_int_equal(sm_uar_del(h->nic, h->uar_id), 0);
+	assert_int_equal(sm_destroy(h->nic, h->mr), 0);
+	assert_int_equal(sm_destroy(h->nic, h->pd), 0);
+	assert_int_equal(sm_destroy(h->nic, h->uar_obj), 0);
 	sm_nic_free(h->nic);
 	free(h->uar);
 	free(h->mem);
@@ -222,7 +220,7 @@ rig_srq_open(struct rig_host *h, struct rig_srq *s, uint32_t nwqe, uint32_t shif
 void
 rig_srq_close(struct rig_host *h, struct rig_srq *s)
 {
-	assert_int_equal(sm_srq_destroy(h->nic, s->srq), 0);
+	assert_int_equal(sm_destroy(h->nic, s->srq), 0);
 	free(s->buf);
 	free(s->dbrec);
 }
@@ -235,11 +233,9 @@ rig_qp_open(struct rig_host *h, struct rig_qp *q, const struct rig_qp_conf *conf
 
 	memset(q, 0, sizeof(*q));
 	q->host = h;
-	q->type = attr.type = c.type != 0 ? c.type : SM_QPT_RC;
-	q->sq_nbb = c.type == SM_QPT_DCT ? 0 : c.sq_nbb != 0 ? c.sq_nbb : 64;
-	q->rq_nwqe = c.type == SM_QPT_DCT || c.type == SM_QPT_DCI ? 0
-		: c.rq_nwqe != 0                                  ? c.rq_nwqe
-								  : 32;
+	q->type = attr.type = c.type != 0 ? c.type : SM_RC;
+	q->sq_nbb = c.type == SM_DCT ? 0 : c.sq_nbb != 0 ? c.sq_nbb : 64;
+	q->rq_nwqe = c.type == SM_DCT || c.type == SM_DCI ? 0 : c.rq_nwqe != 0 ? c.rq_nwqe : 32;
 	q->rq_shift = c.rq_shift != 0 ? c.rq_shift : 5;
 	cq_open(h, &q->scq, c.ncqe != 0 ? c.ncqe : 128, c.cqe_size != 0 ? c.cqe_size : 64);
 	cq_open(h, &q->rcq, c.ncqe != 0 ? c.ncqe : 128, c.cqe_size != 0 ? c.cqe_size : 64);
@@ -265,9 +261,9 @@ rig_qp_open(struct rig_host *h, struct rig_qp *q, const struct rig_qp_conf *conf
 void
 rig_qp_close(struct rig_qp *q)
 {
-	assert_int_equal(sm_qp_destroy(q->host->nic, q->qp), 0);
-	assert_int_equal(sm_cq_destroy(q->host->nic, q->scq.cq), 0);
-	assert_int_equal(sm_cq_destroy(q->host->nic, q->rcq.cq), 0);
+	assert_int_equal(sm_destroy(q->host->nic, q->qp), 0);
+	assert_int_equal(sm_destroy(q->host->nic, q->scq.cq), 0);
+	assert_int_equal(sm_destroy(q->host->nic, q->rcq.cq), 0);
 	free(q->scq.buf);
 	free(q->scq.dbrec);
 	free(q->rcq.buf);
@@ -305,17 +301,17 @@ rig_reconnect(struct rig_qp *a, struct rig_qp *b)
 	while (rig_poll(&a->scq) != NULL || rig_poll(&b->scq) != NULL ||
 		rig_poll(&a->rcq) != NULL || rig_poll(&b->rcq) != NULL)
 		;
-	rig_set_state(a, SM_QPS_RESET);
-	rig_set_state(b, SM_QPS_RESET);
+	rig_set_state(a, IBV_QPS_RESET);
+	rig_set_state(b, IBV_QPS_RESET);
 	rig_connect(a, b);
 }
 
-enum sm_qp_state
+enum ibv_qp_state
 rig_state(struct rig_qp *q)
 {
 	struct sm_qp_mod m;
 
-	assert_int_equal(sm_qp_query(q->host->nic, q->qp, &m), 0);
+	sm_qp_query(q->host->nic, q->qp, &m);
 	return m.state;
 }
 
@@ -324,7 +320,7 @@ rig_init_mod(struct sm_qp_mod *m)
 {
 	*m = (struct sm_qp_mod){
 		.mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-		.state = SM_QPS_INIT,
+		.state = IBV_QPS_INIT,
 		.port = 1,
 		.access = 14,
 	};
@@ -336,7 +332,7 @@ rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn)
 	*m = (struct sm_qp_mod){
 		.mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		.state = SM_QPS_RTR,
+		.state = IBV_QPS_RTR,
 		.dlid = SM_LID,
 		.port = 1,
 		.path_mtu = rig_mtu,
@@ -357,7 +353,7 @@ rig_rts_mod(struct sm_qp_mod *m)
 	*m = (struct sm_qp_mod){
 		.mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-		.state = SM_QPS_RTS,
+		.state = IBV_QPS_RTS,
 		.timeout = rig_timeout,
 		.retry_cnt = rig_retry,
 		.rnr_retry = rig_rnr_retry,
@@ -367,28 +363,28 @@ rig_rts_mod(struct sm_qp_mod *m)
 }
 
 void
-rig_mod(const struct rig_qp *q, enum sm_qp_state to, uint32_t dest_qpn, uint32_t qkey,
+rig_mod(const struct rig_qp *q, enum ibv_qp_state to, uint32_t dest_qpn, uint32_t qkey,
 	struct sm_qp_mod *m)
 {
-	bool ud = q->type == SM_QPT_UD, dct = q->type == SM_QPT_DCT, dci = q->type == SM_QPT_DCI;
+	bool ud = q->type == SM_UD, dct = q->type == SM_DCT, dci = q->type == SM_DCI;
 	const uint32_t reliable = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 
-	if (to == SM_QPS_INIT) {
+	if (to == IBV_QPS_INIT) {
 		rig_init_mod(m);
 		m->qkey = qkey;
 		if (ud || dci)
 			m->mask &= ~(uint32_t)IBV_QP_ACCESS_FLAGS;
 		m->mask |= ud ? IBV_QP_QKEY : 0;
-	} else if (to == SM_QPS_RTR) {
+	} else if (to == IBV_QPS_RTR) {
 		rig_rtr_mod(m, dest_qpn);
-		if (q->type == SM_QPT_UC)
+		if (q->type == SM_UC)
 			m->mask &= ~reliable;
 		if (ud || dct || dci)
 			m->mask = IBV_QP_STATE | (ud ? 0 : IBV_QP_PATH_MTU) |
 				(dct ? IBV_QP_AV | IBV_QP_MIN_RNR_TIMER : 0);
 	} else {
 		rig_rts_mod(m);
-		if (ud || q->type == SM_QPT_UC)
+		if (ud || q->type == SM_UC)
 			m->mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 		if (dci) /* As drivers have it: the NIC chooses. */
 			m->sq_psn = 0;
@@ -398,10 +394,10 @@ rig_mod(const struct rig_qp *q, enum sm_qp_state to, uint32_t dest_qpn, uint32_t
 static void
 go(struct rig_qp *q, uint32_t dest_qpn, uint32_t qkey)
 {
-	enum sm_qp_state last = q->type == SM_QPT_DCT ? SM_QPS_RTR : SM_QPS_RTS;
+	enum ibv_qp_state last = q->type == SM_DCT ? IBV_QPS_RTR : IBV_QPS_RTS;
 	struct sm_qp_mod m;
 
-	for (enum sm_qp_state to = SM_QPS_INIT; to <= last; to++) {
+	for (enum ibv_qp_state to = IBV_QPS_INIT; to <= last; to++) {
 		rig_mod(q, to, dest_qpn, qkey, &m);
 		assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
 	}
@@ -431,7 +427,7 @@ rig_ready_open(struct rig_host *h, struct rig_qp *q, enum sm_qp_type type, uint3
 void
 rig_dct_open(struct rig_host *h, struct rig_dct *d, uint64_t key)
 {
-	struct rig_qp_conf conf = {.type = SM_QPT_DCT, .dc_key = key, .srq = &d->srq};
+	struct rig_qp_conf conf = {.type = SM_DCT, .dc_key = key, .srq = &d->srq};
 
 	d->posted = 0;
 	rig_srq_open(h, &d->srq, 64, 5);
@@ -478,12 +474,12 @@ rig_link_close(struct rig_qp *qa, struct rig_qp *qb)
 }
 
 void
-rig_set_state(struct rig_qp *q, enum sm_qp_state state)
+rig_set_state(struct rig_qp *q, enum ibv_qp_state state)
 {
 	struct sm_qp_mod m = {.mask = IBV_QP_STATE, .state = state};
 
 	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
-	if (state == SM_QPS_RESET) { /* As libmlx5 does, after the command. */
+	if (state == IBV_QPS_RESET) { /* As libmlx5 does, after the command. */
 		q->dbrec[0] = q->dbrec[1] = 0;
 		q->sq_pi = q->rq_pi = 0;
 	}
@@ -712,10 +708,9 @@ void
 rig_cq_resize(struct rig_host *h, struct rig_cq *c, uint32_t ncqe)
 {
 	uint8_t *buf = cq_buf(ncqe, c->size), *from, *to;
-	uint32_t i;
 
 	assert_int_equal(sm_cq_resize(h->nic, c->cq, buf, ncqe, c->size), 0);
-	for (i = c->ci;; i++) {
+	for (uint32_t i = c->ci;; i++) {
 		from = c->buf + (size_t)(i & (c->ncqe - 1)) * c->size + c->size - 64;
 		assert_int_equal(from[63] & 1, i / c->ncqe & 1);
 		if (from[63] >> 4 == MLX5_CQE_RESIZE_CQ)

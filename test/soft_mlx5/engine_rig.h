@@ -26,6 +26,7 @@
 struct rig_host {
 	struct sm_nic *nic;
 	uint8_t *uar;
+	struct sm_uar *uar_obj;
 	struct sm_pd *pd;
 	struct sm_mr *mr;
 	uint8_t *mem; /* One region with all rights. */
@@ -128,7 +129,7 @@ void rig_init_mod(struct sm_qp_mod *m);
 void rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn);
 void rig_rts_mod(struct sm_qp_mod *m);
 /* What takes a queue pair to INIT, RTR or RTS: all attributes that its type needs. */
-void rig_mod(const struct rig_qp *q, enum sm_qp_state to, uint32_t dest_qpn, uint32_t qkey,
+void rig_mod(const struct rig_qp *q, enum ibv_qp_state to, uint32_t dest_qpn, uint32_t qkey,
 	struct sm_qp_mod *m);
 /* Over UDP: the address of a slot in which no host of ours is. */
 void rig_addr_set(uint32_t slot, uint32_t addr);
@@ -148,8 +149,8 @@ void rig_ready_open(struct rig_host *h, struct rig_qp *q, enum sm_qp_type type, 
 void rig_dct_open(struct rig_host *h, struct rig_dct *d, uint64_t key);
 void rig_dct_close(struct rig_dct *d);
 void rig_dct_recv(struct rig_dct *d, void *addr, uint32_t len);
-void rig_set_state(struct rig_qp *q, enum sm_qp_state state);
-enum sm_qp_state rig_state(struct rig_qp *q);
+void rig_set_state(struct rig_qp *q, enum ibv_qp_state state);
+enum ibv_qp_state rig_state(struct rig_qp *q);
 
 void rig_wqe(struct rig_wqe *w, uint8_t op, uint8_t fm_ce_se, uint32_t imm);
 /* An address vector: key and number, 48 bytes long with a GRH to dgid if that is not NULL. Over UDP

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 
+#include "test.h"
 #include "crpc_util.h"
 #include "engine_rig.h"
 
@@ -34,8 +35,7 @@ fill(uint8_t *p, uint32_t n, uint32_t seed)
 }
 
 /* Every byte of the two CQEs of a WRITE_IMM, and of the receive WQE that it takes. */
-static void
-write_imm_golden(void **state)
+TEST_FIXTURE(write_imm_golden, pair_open, pair_close)
 {
 	static const char text[] = "thirty-two bytes of inline data";
 	struct mlx5_cqe64 want, *c;
@@ -71,8 +71,7 @@ write_imm_golden(void **state)
 }
 
 /* Sizes around the packet and ring sizes, every data opcode. */
-static void
-data_of_all_sizes(void **state)
+TEST_FIXTURE(data_of_all_sizes, pair_open, pair_close)
 {
 	static const uint32_t sizes[] = {
 		0, 1, 31, 32, 33, 4096, 8191, 8192, 8193, 16384, 65537, 1 << 20};
@@ -110,8 +109,7 @@ data_of_all_sizes(void **state)
 }
 
 /* Every small size, which has copies of its own: all bytes of it and none beside them. */
-static void
-small_sizes(void **state)
+TEST_FIXTURE(small_sizes, pair_open, pair_close)
 {
 	uint8_t want[256];
 	struct rig_wqe w;
@@ -136,8 +134,7 @@ small_sizes(void **state)
 }
 
 /* A send queue of 8 blocks: WQEs of several segments go round its end at every place. */
-static void
-gather_and_wrap(void **state)
+TEST_FIXTURE(gather_and_wrap, pair_open, pair_close)
 {
 	struct rig_qp_conf conf = {.sq_nbb = 8};
 	struct rig_qp x, y;
@@ -171,8 +168,7 @@ gather_and_wrap(void **state)
 }
 
 /* A receive list of several segments is filled in order, a short message leaves the rest alone. */
-static void
-scatter_list(void **state)
+TEST_FIXTURE(scatter_list, pair_open, pair_close)
 {
 	struct rig_qp_conf conf = {.rq_shift = 6};
 	struct mlx5_wqe_data_seg *s;
@@ -201,8 +197,7 @@ scatter_list(void **state)
 }
 
 /* Only signalled WQEs complete, in order, NOPs too; the counter is the WQE's first block. */
-static void
-signalling_order(void **state)
+TEST_FIXTURE(signalling_order, pair_open, pair_close)
 {
 	static const uint8_t ops[] = {MLX5_OPCODE_NOP, MLX5_OPCODE_RDMA_WRITE,
 		MLX5_OPCODE_RDMA_READ, MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_NOP,
@@ -231,8 +226,7 @@ signalling_order(void **state)
 }
 
 /* The device acts on the doorbell register, not on the doorbell record alone. */
-static void
-no_doorbell_no_work(void **state)
+TEST_FIXTURE(no_doorbell_no_work, pair_open, pair_close)
 {
 	struct rig_wqe w;
 
@@ -246,8 +240,7 @@ no_doorbell_no_work(void **state)
 }
 
 /* Doorbells of many queue pairs fall into the same two registers and overwrite each other. */
-static void
-doorbells_overwritten(void **state)
+TEST_FIXTURE(doorbells_overwritten, pair_open, pair_close)
 {
 	enum { N = 100 };
 	static struct rig_qp x[N], y[N];
@@ -276,8 +269,7 @@ doorbells_overwritten(void **state)
 	}
 }
 
-static void
-atomics(void **state)
+TEST_FIXTURE(atomics, pair_open, pair_close)
 {
 	uint64_t *word = (void *)(b.mem + 64), *got = (void *)a.mem;
 	struct rig_wqe w;
@@ -300,8 +292,7 @@ atomics(void **state)
 }
 
 /* More READs than max_rd_atomic, and fenced SENDs that carry what the READ before them brought. */
-static void
-reads_and_fences(void **state)
+TEST_FIXTURE(reads_and_fences, pair_open, pair_close)
 {
 	struct rig_wqe w;
 
@@ -335,8 +326,7 @@ reads_and_fences(void **state)
 }
 
 /* The receiver does nothing: the sender stops at a full ring, does not spin, loses nothing. */
-static void
-ring_full(void **state)
+TEST_FIXTURE(ring_full, pair_open, pair_close)
 {
 	enum { N = 30 };
 	uint32_t before, after = 0;
@@ -358,8 +348,7 @@ ring_full(void **state)
 }
 
 /* Both directions full of READ responses and requests at once: no deadlock. */
-static void
-rings_full_both_ways(void **state)
+TEST_FIXTURE(rings_full_both_ways, pair_open, pair_close)
 {
 
 	fill(a.mem, 1 << 20, 1);
@@ -383,8 +372,7 @@ rings_full_both_ways(void **state)
 }
 
 /* Two queue pairs of one context: the same path through a ring of its own. */
-static void
-loopback(void **state)
+TEST_FIXTURE(loopback, pair_open, pair_close)
 {
 	struct rig_qp x, y;
 
@@ -406,8 +394,7 @@ loopback(void **state)
  * An acknowledgement to ourselves takes no ring, a response does: what was acknowledged behind an
  * open READ must complete when its response comes, though nothing follows.
  */
-static void
-loopback_read_ahead(void **state)
+TEST_FIXTURE(loopback_read_ahead, pair_open, pair_close)
 {
 	struct rig_qp x, y;
 	struct rig_wqe w;
@@ -430,8 +417,7 @@ loopback_read_ahead(void **state)
 }
 
 /* WQEs are used in the order of the list, whatever their place in the buffer. */
-static void
-srq_order(void **state)
+TEST_FIXTURE(srq_order, pair_open, pair_close)
 {
 	static const uint32_t order[] = {0, 5, 2, 7, 1};
 	struct rig_qp_conf conf = {0};
@@ -458,11 +444,11 @@ srq_order(void **state)
 		assert_int_equal(be16toh(c->wqe_counter), order[i]);
 		assert_int_equal(be32toh(c->srqn_uidx), 0x1234);
 		assert_memory_equal(b.mem + 64 * i, &i, sizeof(i));
-		assert_int_equal(b.async[SM_EVENT_SRQ_LIMIT_REACHED], i >= 2 ? 1 : 0);
+		assert_int_equal(b.async[IBV_EVENT_SRQ_LIMIT_REACHED], i >= 2 ? 1 : 0);
 	}
-	assert_int_equal(sm_srq_destroy(b.nic, s.srq), EBUSY);
-	rig_set_state(&y, SM_QPS_ERR);
-	assert_int_equal(b.async[SM_EVENT_QP_LAST_WQE_REACHED], 1);
+	assert_int_equal(sm_destroy(b.nic, s.srq), EBUSY);
+	rig_set_state(&y, IBV_QPS_ERR);
+	assert_int_equal(b.async[IBV_EVENT_QP_LAST_WQE_REACHED], 1);
 	rig_link_close(&x, &y);
 	rig_srq_close(&b, &s);
 }
@@ -490,8 +476,7 @@ send_one(uint8_t fm)
 }
 
 /* One event for one arm, whichever of CQE and arm came first; solicited only if so asked. */
-static void
-cq_events(void **state)
+TEST_FIXTURE(cq_events, pair_open, pair_close)
 {
 	send_one(0);
 	assert_int_equal(b.comp_events, 0); /* Never armed. */
@@ -526,8 +511,7 @@ cq_events(void **state)
  * However many CQEs were consumed since a queue was armed, also more than it has entries: the next
  * one that the arm asks for raises its event.
  */
-static void
-an_arm_outlasts_many_completions(void **state)
+TEST_FIXTURE(an_arm_outlasts_many_completions, pair_open, pair_close)
 {
 	struct rig_qp_conf conf = {.ncqe = 2};
 	static const uint32_t counts[] = {1, 2, 3, 4, 9, 1000};
@@ -553,8 +537,7 @@ an_arm_outlasts_many_completions(void **state)
 }
 
 /* RESET starts all counters again, and the same WQE with the same doorbell is a new one. */
-static void
-reset_and_reuse(void **state)
+TEST_FIXTURE(reset_and_reuse, pair_open, pair_close)
 {
 	struct rig_wqe w;
 
@@ -565,37 +548,11 @@ reset_and_reuse(void **state)
 		assert_int_equal(be32toh(rig_expect(&a, &b, &qb.rcq)->imm_inval_pkey), i);
 		assert_int_equal(be16toh(qb.rcq.last.wqe_counter), 0);
 		assert_int_equal(be16toh(rig_expect(&a, &b, &qa.scq)->wqe_counter), 0);
-		rig_set_state(&qa, SM_QPS_RESET);
-		rig_set_state(&qb, SM_QPS_RESET);
+		rig_set_state(&qa, IBV_QPS_RESET);
+		rig_set_state(&qb, IBV_QPS_RESET);
 		qa.bf = 0; /* The same register as before. */
 		rig_connect(&qa, &qb);
 	}
 }
 
-int
-main(void)
-{
-#define T(f) cmocka_unit_test_setup_teardown(f, pair_open, pair_close)
-	const struct CMUnitTest tests[] = {
-		T(write_imm_golden),
-		T(data_of_all_sizes),
-		T(small_sizes),
-		T(gather_and_wrap),
-		T(scatter_list),
-		T(signalling_order),
-		T(no_doorbell_no_work),
-		T(doorbells_overwritten),
-		T(atomics),
-		T(reads_and_fences),
-		T(ring_full),
-		T(rings_full_both_ways),
-		T(loopback),
-		T(loopback_read_ahead),
-		T(srq_order),
-		T(cq_events),
-		T(an_arm_outlasts_many_completions),
-		T(reset_and_reuse),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

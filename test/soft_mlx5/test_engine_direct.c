@@ -20,6 +20,7 @@
 
 #include <linux/capability.h>
 
+#include "test.h"
 #include "crpc_atomic.h"
 #include "engine/qp.h"
 #include "engine_rig.h"
@@ -156,8 +157,7 @@ static const uint8_t all_ops[] = {MLX5_OPCODE_RDMA_WRITE, MLX5_OPCODE_RDMA_WRITE
 	MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_RDMA_READ};
 
 /* Around every bound of a length, in one piece of memory and in several, at odd addresses. */
-static void
-edges(void **state)
+TEST_FIXTURE(edges, pair_open, pair_close)
 {
 	static const uint32_t lens[] = {1, FROM - 1, FROM, FROM + 1, SM_DIRECT_PIECE - 1,
 		SM_DIRECT_PIECE, SM_DIRECT_PIECE + 1, SM_DIRECT_PIECE + FROM - 1,
@@ -181,8 +181,7 @@ edges(void **state)
 }
 
 /* A receive of many segments, more than one copy fills. */
-static void
-many_places(void **state)
+TEST_FIXTURE(many_places, pair_open, pair_close)
 {
 	enum { N = 40, LEN = 9000 };
 	struct rig_qp_conf conf = {.rq_shift = 10, .rq_nwqe = 4};
@@ -207,8 +206,7 @@ many_places(void **state)
 }
 
 /* Both queue pairs in one context. */
-static void
-alone(void **state)
+TEST_FIXTURE(alone, pair_open, pair_close)
 {
 	struct rig_qp x, y;
 
@@ -221,8 +219,7 @@ alone(void **state)
 }
 
 /* A pass copies a bounded amount, and a short message of another queue pair overtakes. */
-static void
-bounded_pass(void **state)
+TEST_FIXTURE(bounded_pass, pair_open, pair_close)
 {
 	struct rig_qp x, y;
 	uint64_t was;
@@ -245,8 +242,7 @@ bounded_pass(void **state)
 }
 
 /* What a card would have done is the same on either way. */
-static void
-same_ledger(void **state)
+TEST_FIXTURE(same_ledger, pair_open, pair_close)
 {
 	static const uint32_t lens[] = {FROM, 100000, SM_DIRECT_PIECE + 5, 1u << 20};
 	struct soft_mlx5_ledger l[2][2];
@@ -271,8 +267,7 @@ same_ledger(void **state)
 }
 
 /* Refused by key or by bounds: the requester learns it, and nothing is copied. */
-static void
-refused(void **state)
+TEST_FIXTURE(refused, pair_open, pair_close)
 {
 	for (uint32_t i = 0; i < 3; i++) {
 		bool read = i == 2;
@@ -310,8 +305,7 @@ source(struct rig_host *h, uint32_t len, struct sm_mr **mr, uint32_t *key)
  * The source's region goes between post and copy, and its memory with it: of a WRITE, before which
  * another one comes from memory that is not concerned, and of what a READ asks for.
  */
-static void
-source_gone(void **state)
+TEST_FIXTURE(source_gone, pair_open, pair_close)
 {
 	enum { LEN = 1 << 20 };
 
@@ -334,7 +328,7 @@ source_gone(void **state)
 		for (uint32_t i = 0; i < 4; i++)
 			sm_nic_progress(own->nic, rig_now);
 		assert_true(own->nic->direct.sent > 1);
-		assert_int_equal(sm_mr_destroy(own->nic, mr), 0);
+		assert_int_equal(sm_destroy(own->nic, mr), 0);
 		munmap(p, LEN);
 		if (!read) {
 			assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
@@ -350,8 +344,7 @@ source_gone(void **state)
 }
 
 /* Faults begin while references are under way: they arrive, and what follows goes by the ring. */
-static void
-faults_begin(void **state)
+TEST_FIXTURE(faults_begin, pair_open, pair_close)
 {
 	uint64_t sent;
 
@@ -384,8 +377,7 @@ drive(void *arg)
 }
 
 /* Copies of every kind move each byte and none beside it. */
-static void
-copies(void **state)
+TEST(copies)
 {
 	enum { N = 3000, MOST = 300000 };
 	static void (*const copy[])(void *dst, const void *src, uint32_t n) = {
@@ -411,9 +403,9 @@ static void
 leave(struct rig_qp *q, uint32_t how)
 {
 	if (how == 0)
-		rig_set_state(q, SM_QPS_ERR);
+		rig_set_state(q, IBV_QPS_ERR);
 	else if (how == 1)
-		rig_set_state(q, SM_QPS_RESET);
+		rig_set_state(q, IBV_QPS_RESET);
 	else
 		rig_qp_close(q);
 }
@@ -422,8 +414,7 @@ leave(struct rig_qp *q, uint32_t how)
  * A queue pair goes, in each way, while a thread copies from its memory; then the memory goes. A
  * byte read too late is a crash. WRITEs, and READs, whose source is the peer's.
  */
-static void
-gone_in_the_middle(void **state)
+TEST_FIXTURE(gone_in_the_middle, pair_open, pair_close)
 {
 	enum { LEN = 1 << 20, ROUNDS = 48 };
 	pthread_t thread;
@@ -450,7 +441,7 @@ gone_in_the_middle(void **state)
 		leave(read ? &qb : &qa, how);
 		memset(p, 0x77, LEN);
 		munmap(p, LEN);
-		assert_int_equal(sm_mr_destroy(own->nic, mr), 0);
+		assert_int_equal(sm_destroy(own->nic, mr), 0);
 		for (uint32_t i = 0; i < 20; i++)
 			sm_nic_progress(own->nic, 1);
 		crpc_store_release(&stop, 1);
@@ -467,8 +458,7 @@ gone_in_the_middle(void **state)
 }
 
 /* A stream with a thread on each side: bytes are seen as their doorbells order them. */
-static void
-two_threads(void **state)
+TEST_FIXTURE(two_threads, pair_open, pair_close)
 {
 	enum { LEN = 256 << 10, N = 200 };
 	pthread_t thread;
@@ -702,8 +692,7 @@ kernel_allows(void)
 	return status == 0;
 }
 
-static void
-two_processes(void **state)
+TEST(two_processes)
 {
 	static const uint32_t lens[] = {FROM - 1, FROM, FROM + 1, SM_DIRECT_PIECE,
 		SM_DIRECT_PIECE + 1, 3u << 20};
@@ -737,8 +726,7 @@ two_processes(void **state)
 }
 
 /* The kernel refuses from the start, or in the middle: the bytes come through the ring. */
-static void
-kernel_refuses(void **state)
+TEST(kernel_refuses)
 {
 	for (uint32_t late = 0; late < 2; late++) {
 		bool allowed = kernel_allows();
@@ -772,8 +760,7 @@ kernel_refuses(void **state)
 }
 
 /* Who receives is killed in the middle of a stream: the requester fails as of any dead peer. */
-static void
-reader_killed(void **state)
+TEST(reader_killed)
 {
 	struct far far;
 	pid_t pid = target_start(&far);
@@ -794,8 +781,7 @@ reader_killed(void **state)
 }
 
 /* Who sends is killed in the middle: the receiver goes on with others. */
-static void
-writer_killed(void **state)
+TEST(writer_killed)
 {
 	struct far far;
 	pid_t pid = target_start(&far);
@@ -828,8 +814,7 @@ writer_killed(void **state)
 /*
  * References that the engine would not write: checked, refused by the kernel, or the peer is cut.
  */
-static void
-hostile_references(void **state)
+TEST(hostile_references)
 {
 	const char *net = rig_net();
 	uint64_t cookie = 0x1122334455667788u;
@@ -899,27 +884,7 @@ hostile_references(void **state)
 int
 main(int argc, char **argv)
 {
-#define PAIR(f) cmocka_unit_test_setup_teardown(f, pair_open, pair_close)
-	const struct CMUnitTest tests[] = {
-		PAIR(edges),
-		PAIR(many_places),
-		cmocka_unit_test(copies),
-		PAIR(alone),
-		PAIR(bounded_pass),
-		PAIR(same_ledger),
-		PAIR(refused),
-		PAIR(source_gone),
-		PAIR(faults_begin),
-		PAIR(gone_in_the_middle),
-		PAIR(two_threads),
-		cmocka_unit_test(two_processes),
-		cmocka_unit_test(kernel_refuses),
-		cmocka_unit_test(reader_killed),
-		cmocka_unit_test(writer_killed),
-		cmocka_unit_test(hostile_references),
-	};
-
 	signal(SIGPIPE, SIG_IGN);
 	seed = argc > 1 ? strtoull(argv[1], NULL, 0) | 1 : rnd_seed() | 1;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

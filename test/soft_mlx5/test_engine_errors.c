@@ -4,6 +4,7 @@
  */
 #include <errno.h>
 
+#include "test.h"
 #include "engine_rig.h"
 
 static struct rig_host a, b;
@@ -42,7 +43,7 @@ expect_send_error(struct rig_wqe *w, uint8_t synd)
 	uint16_t at = rig_post(&qa, w);
 
 	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, synd, at);
-	assert_int_equal(rig_state(&qa), SM_QPS_ERR);
+	assert_int_equal(rig_state(&qa), IBV_QPS_ERR);
 	rig_run(&a, &b);
 }
 
@@ -53,8 +54,7 @@ write_to(struct rig_wqe *w, uint8_t op, const void *raddr, uint32_t rkey, uint32
 }
 
 /* Every byte of an error CQE. */
-static void
-error_cqe_golden(void **state)
+TEST_FIXTURE(error_cqe_golden, pair_open, pair_close)
 {
 	struct mlx5_err_cqe want, *e;
 	struct rig_wqe w;
@@ -72,8 +72,7 @@ error_cqe_golden(void **state)
 }
 
 /* The ctrl segment is taken at its word. */
-static void
-malformed_wqes(void **state)
+TEST_FIXTURE(malformed_wqes, pair_open, pair_close)
 {
 	for (uint32_t i = 0; i < 8; i++) {
 		struct rig_wqe w;
@@ -100,14 +99,13 @@ malformed_wqes(void **state)
 		}
 		rig_ring(&qa);
 		expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, 0);
-		assert_int_equal(rig_state(&qa), SM_QPS_ERR);
+		assert_int_equal(rig_state(&qa), IBV_QPS_ERR);
 		rig_reconnect(&qa, &qb);
 	}
 }
 
 /* A doorbell record beyond the queue: nothing of it can be believed. */
-static void
-insane_doorbell_record(void **state)
+TEST_FIXTURE(insane_doorbell_record, pair_open, pair_close)
 {
 	struct rig_wqe w;
 
@@ -116,13 +114,12 @@ insane_doorbell_record(void **state)
 	qa.sq_pi = 1000;
 	rig_ring(&qa);
 	rig_run(&a, &b);
-	assert_int_equal(a.async[SM_EVENT_QP_FATAL], 1);
-	assert_int_equal(rig_state(&qa), SM_QPS_ERR);
+	assert_int_equal(a.async[IBV_EVENT_QP_FATAL], 1);
+	assert_int_equal(rig_state(&qa), IBV_QPS_ERR);
 }
 
 /* The failed WQE first, then everything behind it in order, receives too, and what comes later. */
-static void
-flush_everything(void **state)
+TEST_FIXTURE(flush_everything, pair_open, pair_close)
 {
 	struct rig_wqe w;
 	uint16_t at[4];
@@ -154,8 +151,7 @@ flush_everything(void **state)
 }
 
 /* An error in the middle of a message: the receive WQE that it holds is flushed as well. */
-static void
-error_in_mid_message(void **state)
+TEST_FIXTURE(error_in_mid_message, pair_open, pair_close)
 {
 	struct rig_wqe w;
 
@@ -166,14 +162,13 @@ error_in_mid_message(void **state)
 	while (sm_nic_progress(a.nic, rig_now) != 0)
 		;
 	sm_nic_progress(b.nic, rig_now);
-	rig_set_state(&qb, SM_QPS_ERR);
+	rig_set_state(&qb, IBV_QPS_ERR);
 	expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 0);
 	expect_error(&qa.scq, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 0);
 }
 
 /* No receive posted: the message waits for the timer and comes, whole and once. */
-static void
-rnr_then_posted(void **state)
+TEST_FIXTURE(rnr_then_posted, pair_open, pair_close)
 {
 	static const uint8_t ops[] = {MLX5_OPCODE_SEND_IMM, MLX5_OPCODE_RDMA_WRITE_IMM};
 
@@ -206,8 +201,7 @@ rnr_then_posted(void **state)
 }
 
 /* The peer is alive and the queue pair is not: retries by the timeout attribute, then the error. */
-static void
-no_such_queue_pair(void **state)
+TEST_FIXTURE(no_such_queue_pair, pair_open, pair_close)
 {
 	struct rig_qp x, y;
 	struct rig_wqe w;
@@ -223,7 +217,7 @@ no_such_queue_pair(void **state)
 	/* Over UDP nothing comes back, and silence counts for less. */
 	assert_in_range(rig_now - t0, 3 * 4096 << 8, (rig_udp ? 8 : 1) * 4 * 4096 << 8);
 	/* A peer that comes to RTR a little late loses nothing. */
-	rig_set_state(&x, SM_QPS_RESET);
+	rig_set_state(&x, IBV_QPS_RESET);
 	rig_to_rts(&x, y.qpn);
 	for (uint32_t i = 0; i < 5; i++) {
 		rig_send(&x, MLX5_OPCODE_SEND_IMM, i, NULL, 0);
@@ -240,8 +234,7 @@ no_such_queue_pair(void **state)
 }
 
 /* Another LID than the host's, or a slot that is free: no context is there. */
-static void
-no_such_place(void **state)
+TEST_FIXTURE(no_such_place, pair_open, pair_close)
 {
 	if (rig_udp) /* Has neither. */
 		skip();
@@ -249,7 +242,7 @@ no_such_place(void **state)
 		struct sm_qp_mod m;
 		struct rig_wqe w;
 
-		rig_set_state(&qa, SM_QPS_RESET);
+		rig_set_state(&qa, IBV_QPS_RESET);
 		rig_init_mod(&m);
 		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), 0);
 		rig_rtr_mod(&m, i == 0 ? qb.qpn : 0xff0123);
@@ -263,8 +256,7 @@ no_such_place(void **state)
 }
 
 /* Messages that were taken are acknowledged even if the queue pair goes before its next pass. */
-static void
-destroyed_after_receive(void **state)
+TEST_FIXTURE(destroyed_after_receive, pair_open, pair_close)
 {
 	struct rig_qp x, y;
 
@@ -282,8 +274,7 @@ destroyed_after_receive(void **state)
 	rig_qp_close(&x);
 }
 
-static void
-cq_overrun(void **state)
+TEST_FIXTURE(cq_overrun, pair_open, pair_close)
 {
 	struct rig_qp_conf conf = {.ncqe = 4};
 	struct rig_qp x, y;
@@ -295,9 +286,9 @@ cq_overrun(void **state)
 		rig_send(&x, MLX5_OPCODE_NOP, 0, NULL, 0);
 	}
 	rig_run(&a, &b);
-	assert_int_equal(a.async[SM_EVENT_CQ_ERR], 1);
-	assert_int_equal(a.async[SM_EVENT_QP_FATAL], 1);
-	assert_int_equal(rig_state(&x), SM_QPS_ERR);
+	assert_int_equal(a.async[IBV_EVENT_CQ_ERR], 1);
+	assert_int_equal(a.async[IBV_EVENT_QP_FATAL], 1);
+	assert_int_equal(rig_state(&x), IBV_QPS_ERR);
 	for (uint32_t i = 0; i < 4; i++)
 		assert_int_equal(be16toh(rig_poll(&x.scq)->wqe_counter), i);
 	rig_run(&a, &b);
@@ -306,12 +297,11 @@ cq_overrun(void **state)
 }
 
 /* Every pair of states: exactly the transitions of the InfiniBand specification. */
-static void
-transitions(void **state)
+TEST_FIXTURE(transitions, pair_open, pair_close)
 {
 	struct sm_qp_mod m, init, rtr, rts;
 
-	rig_set_state(&qa, SM_QPS_RESET);
+	rig_set_state(&qa, IBV_QPS_RESET);
 	rig_init_mod(&init);
 	rig_rtr_mod(&rtr, qb.qpn);
 	rig_rts_mod(&rts);
@@ -321,7 +311,7 @@ transitions(void **state)
 		m = init;
 		m.mask &= ~bit;
 		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), m.mask == init.mask ? 0 : EINVAL);
-		rig_set_state(&qa, SM_QPS_RESET);
+		rig_set_state(&qa, IBV_QPS_RESET);
 	}
 	m = init;
 	m.port = 2;
@@ -341,113 +331,94 @@ transitions(void **state)
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rtr), EINVAL);
 	m = rts;
 	m.mask |= IBV_QP_CUR_STATE;
-	m.cur_state = SM_QPS_RTS;
+	m.cur_state = IBV_QPS_RTS;
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), EINVAL);
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rts), 0);
-	assert_int_equal(sm_qp_query(a.nic, qa.qp, &m), 0);
-	assert_int_equal(m.state, SM_QPS_RTS);
+	sm_qp_query(a.nic, qa.qp, &m);
+	assert_int_equal(m.state, IBV_QPS_RTS);
 	assert_int_equal(m.dest_qpn, qb.qpn);
 	assert_int_equal(m.sq_psn, rts.sq_psn);
 	assert_int_equal(m.rnr_retry, 3);
-	rig_set_state(&qa, SM_QPS_SQD);
-	rig_set_state(&qa, SM_QPS_RTS);
-	rig_set_state(&qa, SM_QPS_ERR);
+	rig_set_state(&qa, IBV_QPS_SQD);
+	rig_set_state(&qa, IBV_QPS_RTS);
+	rig_set_state(&qa, IBV_QPS_ERR);
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &init), EINVAL);
 }
 
-static void
-refused_objects(void **state)
+TEST_FIXTURE(refused_objects, pair_open, pair_close)
 {
 	struct sm_cq_attr cq = {.ncqe = 3, .cqe_size = 64, .buf = a.mem, .dbrec = a.mem + 4096};
-	struct sm_qp_attr qp = {.type = (enum sm_qp_type)8, .pd = a.pd, .send_cq = qa.scq.cq,
-		.recv_cq = qa.rcq.cq, .dbrec = a.mem, .uar_page = a.uar_id};
+	struct sm_qp_attr qp = {.type = (enum sm_qp_type)32,
+		.pd = a.pd,
+		.send_cq = qa.scq.cq,
+		.recv_cq = qa.rcq.cq,
+		.dbrec = a.mem,
+		.uar_page = a.uar_id};
+	const struct sm_region bad[] = {{0, 64, 0, 2}, {0, 64, 0, 8}, {UINT64_MAX - 3, 64, 0, 1}};
 	struct sm_mr *mr;
 	struct sm_cq *c;
 	struct sm_qp *q;
-	uint32_t n, k;
+	uint32_t n;
 
 	assert_int_equal(sm_cq_create(a.nic, &cq, &c, &n), EINVAL);
 	cq.ncqe = 4;
 	cq.cqe_size = 96;
 	assert_int_equal(sm_cq_create(a.nic, &cq, &c, &n), EINVAL);
 	assert_int_equal(sm_qp_create(a.nic, &qp, &q, &n), EOPNOTSUPP);
-	qp.type = SM_QPT_RC;
+	qp.type = SM_RC;
 	qp.sq_nwqebb = 48;
 	qp.sq_buf = a.mem;
 	assert_int_equal(sm_qp_create(a.nic, &qp, &q, &n), EINVAL);
 	qp.sq_nwqebb = 64;
 	qp.uar_page = 999;
 	assert_int_equal(sm_qp_create(a.nic, &qp, &q, &n), EINVAL);
-	assert_int_equal(sm_mr_create(a.nic, a.pd, 0, 64, 0, 2, &mr, &n, &k), EINVAL);
-	assert_int_equal(sm_mr_create(a.nic, a.pd, 0, 64, 0, 8, &mr, &n, &k), EINVAL);
-	assert_int_equal(sm_mr_create(a.nic, a.pd, UINT64_MAX - 3, 64, 0, 1, &mr, &n, &k), EINVAL);
-	assert_int_equal(sm_cq_destroy(a.nic, qa.scq.cq), EBUSY);
-	assert_int_equal(sm_pd_destroy(a.nic, a.pd), EBUSY);
-	assert_int_equal(sm_uar_del(a.nic, a.uar_id), EBUSY);
-	assert_int_equal(sm_uar_add(a.nic, a.uar_id, a.uar), EEXIST);
+	assert_int_equal(sm_mr_create(a.nic, a.pd, &bad[0], &mr, &n), EINVAL);
+	assert_int_equal(sm_mr_create(a.nic, a.pd, &bad[1], &mr, &n), EINVAL);
+	assert_int_equal(sm_mr_create(a.nic, a.pd, &bad[2], &mr, &n), EINVAL);
+	assert_int_equal(sm_destroy(a.nic, qa.scq.cq), EBUSY);
+	assert_int_equal(sm_destroy(a.nic, a.pd), EBUSY);
+	assert_int_equal(sm_destroy(a.nic, a.uar_obj), EBUSY);
 }
 
 /* A key does not live again: neither after dereg nor in the next region; rereg keeps it. */
-static void
-keys_are_not_reused(void **state)
+TEST_FIXTURE(keys_are_not_reused, pair_open, pair_close)
 {
 	struct sm_mr *mr;
-	uint32_t lkey, rkey, old = 0;
-	uint8_t *page = a.mem;
+	const struct sm_region all = {(uintptr_t)a.mem, 64, 0x1000, 15};
+	struct sm_region local = all, wrong = all;
+	uint32_t lkey, old = 0;
 
+	local.access = 1;
+	wrong.access = 2;
 	for (uint32_t i = 0; i < 600; i++) {
-		assert_int_equal(sm_mr_create(a.nic, a.pd, (uintptr_t)page, 64, 0x1000, 15, &mr,
-					 &lkey, &rkey), 0);
+		assert_int_equal(sm_mr_create(a.nic, a.pd, &all, &mr, &lkey), 0);
 		assert_int_not_equal(lkey, old);
 		assert_int_not_equal(lkey >> 8, 1);
 		old = lkey;
-		assert_int_equal(sm_mr_rereg(a.nic, mr, 4, NULL, 0, 0, 0, 1, &lkey, &rkey), 0);
+		assert_int_equal(sm_mr_rereg(a.nic, mr, NULL, &local, &lkey), 0);
 		assert_int_equal(lkey, old);
-		assert_int_equal(sm_mr_rereg(a.nic, mr, 4, NULL, 0, 0, 0, 2, &lkey, &rkey), EINVAL);
-		assert_int_equal(sm_mr_rereg(a.nic, mr, 8, NULL, 0, 0, 0, 1, &lkey, &rkey), EINVAL);
-		assert_int_equal(sm_mr_destroy(a.nic, mr), 0);
+		assert_int_equal(sm_mr_rereg(a.nic, mr, NULL, &wrong, &lkey), EINVAL);
+		assert_int_equal(sm_mr_region(a.nic, mr).access, local.access);
+		assert_int_equal(sm_destroy(a.nic, mr), 0);
 	}
 }
 
 /* Addresses on the wire are those of the region's own space, whatever lies behind. */
-static void
-region_with_its_own_addresses(void **state)
+TEST_FIXTURE(region_with_its_own_addresses, pair_open, pair_close)
 {
 	struct sm_mr *mr;
+	const struct sm_region region = {(uintptr_t)b.mem + 4096, 4096, 0x7000, 15};
 	struct rig_wqe w;
-	uint32_t lkey, rkey;
+	uint32_t key;
 
-	assert_int_equal(sm_mr_create(b.nic, b.pd, (uintptr_t)b.mem + 4096, 4096, 0x7000, 15, &mr,
-				 &lkey, &rkey), 0);
+	assert_int_equal(sm_mr_create(b.nic, b.pd, &region, &mr, &key), 0);
 	memset(a.mem, 0x5a, 8);
-	rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE, 0, (void *)(uintptr_t)0x7010, rkey, a.mem, 8);
+	rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE, 0, (void *)(uintptr_t)0x7010, key, a.mem, 8);
 	assert_int_equal(rig_expect(&a, &b, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 	assert_memory_equal(b.mem + 4096 + 16, a.mem, 8);
-	assert_int_equal(sm_mr_destroy(b.nic, mr), 0);
-	write_to(&w, MLX5_OPCODE_RDMA_WRITE, (void *)(uintptr_t)0x7010, rkey, 8);
+	assert_int_equal(sm_destroy(b.nic, mr), 0);
+	write_to(&w, MLX5_OPCODE_RDMA_WRITE, (void *)(uintptr_t)0x7010, key, 8);
 	expect_send_error(&w, MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
 }
 
-int
-main(void)
-{
-#define T(f) cmocka_unit_test_setup_teardown(f, pair_open, pair_close)
-	const struct CMUnitTest tests[] = {
-		T(error_cqe_golden),
-		T(malformed_wqes),
-		T(insane_doorbell_record),
-		T(flush_everything),
-		T(error_in_mid_message),
-		T(rnr_then_posted),
-		T(no_such_queue_pair),
-		T(no_such_place),
-		T(destroyed_after_receive),
-		T(cq_overrun),
-		T(transitions),
-		T(refused_objects),
-		T(keys_are_not_reused),
-		T(region_with_its_own_addresses),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

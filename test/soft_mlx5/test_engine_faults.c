@@ -165,7 +165,7 @@ dc_exactly_once(void **state)
 	bad_hosts("drop=0.03,dup=0.02,delay=0.02,reorder=0.03");
 	for (uint32_t i = 0; i < 2; i++) {
 		rig_dct_open(&b, &t[i], DC_KEY);
-		rig_ready_open(&a, &x[i], SM_QPT_DCI, 0);
+		rig_ready_open(&a, &x[i], SM_DCI, 0);
 	}
 	for (uint32_t n = 0; n < 2000000 && (total < 2000 || open[0] != 0 || open[1] != 0); n++) {
 		uint32_t i = (uint32_t)rand() % 2, k = (uint32_t)rand() % 2;
@@ -208,8 +208,8 @@ ud_whole_or_not(void **state)
 	struct rig_qp x, y;
 
 	bad_hosts("drop=0.2,corrupt=0.1");
-	rig_ready_open(&a, &x, SM_QPT_UD, 5);
-	rig_ready_open(&b, &y, SM_QPT_UD, 5);
+	rig_ready_open(&a, &x, SM_UD, 5);
+	rig_ready_open(&b, &y, SM_UD, 5);
 	for (uint32_t i = 0; i < 1000; i++) {
 		struct mlx5_cqe64 *c;
 
@@ -421,7 +421,7 @@ a_flood_to_one_host_leaves_others_their_turn(void **state)
 {
 	enum { FLOODS = 12, EACH = 4096 };
 	static struct rig_qp flood[FLOODS];
-	struct rig_qp_conf ud = {.type = SM_QPT_UD};
+	struct rig_qp_conf ud = {.type = SM_UD};
 	struct rig_qp x, y, sink;
 	struct rig_host c;
 	struct rig_wqe w;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdio.h>
 
+#include "test.h"
 #include "crpc_atomic.h"
 #include "engine_rig.h"
 
@@ -61,8 +62,7 @@ write_inline(struct rig_wqe *w, uint8_t op, uint8_t flags, uint32_t imm, uint32_
 }
 
 /* Ten WRITE_IMM with 32 bytes inline, a doorbell for each, and each followed by its ACK. */
-static void
-small_inline_writes(void **state)
+TEST_FIXTURE(small_inline_writes, pair_open, pair_close)
 {
 	struct soft_mlx5_ledger tx = {
 		.doorbells = 10,
@@ -107,8 +107,7 @@ small_inline_writes(void **state)
 }
 
 /* Eight in one batch: one doorbell, and WQEs that lie together are read together; one ACK. */
-static void
-batched_writes(void **state)
+TEST_FIXTURE(batched_writes, pair_open, pair_close)
 {
 	struct soft_mlx5_ledger l;
 	struct rig_wqe w;
@@ -130,8 +129,7 @@ batched_writes(void **state)
 }
 
 /* A BlueFlame doorbell brings its WQE: nothing is fetched. */
-static void
-blueflame(void **state)
+TEST_FIXTURE(blueflame, pair_open, pair_close)
 {
 	struct soft_mlx5_ledger l;
 	struct rig_wqe w;
@@ -163,8 +161,7 @@ blueflame(void **state)
 }
 
 /* Long transfers are cut: by the MTU of 4096 bytes on the wire, by 256 and 512 over PCIe. */
-static void
-long_transfers(void **state)
+TEST_FIXTURE(long_transfers, pair_open, pair_close)
 {
 	struct soft_mlx5_ledger x, y;
 
@@ -193,8 +190,7 @@ long_transfers(void **state)
 }
 
 /* Of a context: all its queue pairs, those that are gone too; and who asks gets it as a text. */
-static void
-totals(void **state)
+TEST_FIXTURE(totals, pair_open, pair_close)
 {
 	struct soft_mlx5_ledger x, sum, after;
 	struct rig_qp more;
@@ -215,17 +211,4 @@ totals(void **state)
 	rig_qp_close(&more);
 }
 
-int
-main(void)
-{
-#define T(f) cmocka_unit_test_setup_teardown(f, pair_open, pair_close)
-	const struct CMUnitTest tests[] = {
-		T(small_inline_writes),
-		T(batched_writes),
-		T(blueflame),
-		T(long_transfers),
-		T(totals),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -16,6 +16,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "test.h"
 #include "crpc_atomic.h"
 #include "crpc_util.h"
 #include "engine_rig.h"
@@ -91,7 +92,7 @@ static int
 hosts_close(void **state)
 {
 	rig_link_close(&qa, &qb);
-	assert_int_equal(sm_mr_destroy(b.nic, dst_mr), 0);
+	assert_int_equal(sm_destroy(b.nic, dst_mr), 0);
 	munmap(dst, DST_BYTES);
 	rig_host_close(&a);
 	rig_host_close(&b);
@@ -124,8 +125,7 @@ write_over_fence(uint32_t len, uint32_t before)
 	assert_memory_equal(at_fence.to, at_fence.from, len);
 }
 
-static void
-bytes_of_a_write_appear_in_increasing_order_of_addresses(void **state)
+TEST_FIXTURE(bytes_of_a_write_appear_in_increasing_order_of_addresses, hosts_open, hosts_close)
 {
 	static const uint32_t lens[] = {24, 32, 40, 64, 80, 96, 128, 136, 200, 256,
 		512, 1000, 1024, 4096, 8192, 12000, 20000, 100000, 300000};
@@ -217,8 +217,7 @@ send_and_read(uint32_t len, uint64_t from, uint32_t ms)
 	return number;
 }
 
-static void
-who_polls_the_last_word_reads_a_whole_message(void **state)
+TEST_FIXTURE(who_polls_the_last_word_reads_a_whole_message, hosts_open, hosts_close)
 {
 	static const uint32_t lens[] = {32, 64, 128, 512, 1024, 8192, 20000, 300000};
 	uint64_t number = 0, before;
@@ -241,13 +240,7 @@ who_polls_the_last_word_reads_a_whole_message(void **state)
 int
 main(int argc, char **argv)
 {
-#define HOSTS(name) cmocka_unit_test_setup_teardown(name, hosts_open, hosts_close)
-	const struct CMUnitTest tests[] = {
-		HOSTS(bytes_of_a_write_appear_in_increasing_order_of_addresses),
-		HOSTS(who_polls_the_last_word_reads_a_whole_message),
-	};
-
 	seed = argc > 1 ? strtoull(argv[1], NULL, 0) | 1 : 0x9e3779b97f4a7c15;
 	rig_nets_sweep();
-	return cmocka_run_group_tests_name("soft_mlx5 order", tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "test.h"
 #include "crpc_atomic.h"
 #include "engine/qp.h"
 #include "engine_rig.h"
@@ -265,7 +266,7 @@ open_all(uint64_t seed, bool share)
 		flow_open(&flow[1][p], 1, p, seed);
 		rig_connect(&flow[0][p].q, &flow[1][p].q);
 		for (uint32_t i = 0; i < 2; i++) { /* Receives come late: wait for them for ever. */
-			rig_set_state(&flow[i][p].q, SM_QPS_RESET);
+			rig_set_state(&flow[i][p].q, IBV_QPS_RESET);
 			rig_init_mod(&m);
 			sm_qp_modify(host[i].nic, flow[i][p].q.qp, &m);
 			rig_rtr_mod(&m, flow[1 - i][p].q.qpn);
@@ -310,7 +311,7 @@ close_all(void)
 			free(flow[i][p].model);
 		}
 	if (host[0].nic == host[1].nic) {
-		assert_int_equal(sm_mr_destroy(host[1].nic, host[1].mr), 0);
+		assert_int_equal(sm_destroy(host[1].nic, host[1].mr), 0);
 		free(host[1].mem);
 	} else {
 		rig_host_close(&host[1]);
@@ -338,14 +339,12 @@ steps(bool share)
 	close_all();
 }
 
-static void
-stepped(void **state)
+TEST(stepped)
 {
 	steps(false);
 }
 
-static void
-stepped_alone(void **state)
+TEST(stepped_alone)
 {
 	steps(true);
 }
@@ -381,8 +380,7 @@ side_run(void *arg)
 	return NULL;
 }
 
-static void
-two_threads(void **state)
+TEST(two_threads)
 {
 	pthread_t t[2];
 
@@ -409,8 +407,7 @@ drive_run(void *arg)
 	return NULL;
 }
 
-static void
-helper_thread(void **state)
+TEST(helper_thread)
 {
 	uint64_t s = test_seed;
 	pthread_t t;
@@ -479,8 +476,7 @@ poll_run(void *arg)
  * Who polls while a thread that holds the lock waits for the same core leaves it the core: else
  * nothing would move for time slices on end.
  */
-static void
-lock_holder_gets_the_core(void **state)
+TEST(lock_holder_gets_the_core)
 {
 	void *(*const run[2])(void *) = {hold_run, poll_run};
 	cpu_set_t old, one;
@@ -507,14 +503,6 @@ lock_holder_gets_the_core(void **state)
 int
 main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(stepped),
-		cmocka_unit_test(stepped_alone),
-		cmocka_unit_test(two_threads),
-		cmocka_unit_test(helper_thread),
-		cmocka_unit_test(lock_holder_gets_the_core),
-	};
-
 	test_seed = argc > 1 ? strtoull(argv[1], NULL, 0) : rnd_seed();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

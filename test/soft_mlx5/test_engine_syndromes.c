@@ -7,6 +7,7 @@
 #include <endian.h>
 #include <errno.h>
 
+#include "test.h"
 #include "crpc_util.h"
 #include "engine_rig.h"
 
@@ -60,7 +61,7 @@ struct row {
 	const char *faults[2]; /* Of a and b, while it happens. */
 	uint8_t send;          /* Syndrome at the sender; 0: success; NONE: nothing completes. */
 	uint8_t recv;          /* At the receiver: likewise. */
-	enum sm_qp_state state[2];
+	enum ibv_qp_state state[2];
 	int event[2]; /* -1: none. */
 	enum sm_qp_type type; /* 0: RC. */
 	uint32_t ncqe_b;      /* 0: enough. */
@@ -79,7 +80,7 @@ work_do(const struct work *k, enum sm_qp_type type)
 	if (k->recv)
 		rig_recv(&qb, b.mem, k->room, key_of[1][k->recv_key]);
 	rig_wqe(&w, k->op, MLX5_WQE_CTRL_CQ_UPDATE, 0);
-	if (type == SM_QPT_UD)
+	if (type == SM_UD)
 		rig_wqe_av(&w, QKEY, qb.qpn, SM_LID, NULL);
 	if (k->op == MLX5_OPCODE_SEND_INVAL)
 		((struct mlx5_wqe_ctrl_seg *)(void *)w.b)->imm = htobe32(key_of[1][k->rkey]);
@@ -106,7 +107,7 @@ send_too_long_for_anyone(void)
 static void
 peer_in_reset(void)
 {
-	rig_set_state(&qb, SM_QPS_RESET);
+	rig_set_state(&qb, IBV_QPS_RESET);
 }
 
 static void
@@ -118,7 +119,7 @@ to_error_with_work(void)
 	rig_wqe(&w, MLX5_OPCODE_SEND, MLX5_WQE_CTRL_CQ_UPDATE, 0);
 	rig_wqe_data(&w, a.mem, 8, a.key);
 	rig_queue(&qa, &w);
-	rig_set_state(&qa, SM_QPS_ERR);
+	rig_set_state(&qa, IBV_QPS_ERR);
 	rig_ring(&qa);
 }
 
@@ -127,7 +128,7 @@ receiver_to_error(void)
 {
 	if (qb.rq_nwqe != 0)
 		rig_recv(&qb, b.mem, 8, b.key);
-	rig_set_state(&qb, SM_QPS_ERR);
+	rig_set_state(&qb, IBV_QPS_ERR);
 }
 
 static void
@@ -160,8 +161,8 @@ below_the_limit(void)
 	rig_srq_recv(&srq, 1, 2, b.mem, 64, b.key);
 }
 
-#define RTS SM_QPS_RTS
-#define ERR SM_QPS_ERR
+#define RTS       IBV_QPS_RTS
+#define ERR       IBV_QPS_ERR
 #define SEND      MLX5_OPCODE_SEND
 #define WRITE     MLX5_OPCODE_RDMA_WRITE
 #define WRITE_IMM MLX5_OPCODE_RDMA_WRITE_IMM
@@ -178,9 +179,9 @@ static const struct row rows[] = {
 	{"a message beyond 1 GiB", send_too_long_for_anyone, GIVES(0x01, NONE, ERR, RTS, -1, -1)},
 	{"an atomic of 16 bytes", DO(ATOMIC, 16), GIVES(0x01, NONE, ERR, RTS, -1, -1)},
 	{"a datagram beyond the MTU", DO(SEND, SM_MTU_BYTES + 1),
-		GIVES(0x01, NONE, ERR, RTS, -1, -1), .type = SM_QPT_UD},
+		GIVES(0x01, NONE, ERR, RTS, -1, -1), .type = SM_UD},
 	{"an opcode that is none", DO(0x1f, 8), GIVES(0x02, NONE, ERR, RTS, -1, -1)},
-	{"a READ on UC", DO(READ, 8), GIVES(0x02, NONE, ERR, RTS, -1, -1), .type = SM_QPT_UC},
+	{"a READ on UC", DO(READ, 8), GIVES(0x02, NONE, ERR, RTS, -1, -1), .type = SM_UC},
 	{"a SEND from unregistered memory", DO(SEND, 8, .lkey = KEY_VARIANT),
 		GIVES(0x04, NONE, ERR, RTS, -1, -1)},
 	{"a SEND from behind the region", DO(SEND, 9, .off = BYTES - 8),
@@ -198,44 +199,44 @@ static const struct row rows[] = {
 	{"a response that is none", DO(READ, 8), .faults = {"badresp=1"},
 		GIVES(0x10, NONE, ERR, RTS, -1, -1)},
 	{"a receive that is too short", DO(SEND, 64, .recv = true, .room = 63),
-		GIVES(0x12, 0x01, ERR, ERR, -1, SM_EVENT_QP_REQ_ERR)},
+		GIVES(0x12, 0x01, ERR, ERR, -1, IBV_EVENT_QP_REQ_ERR)},
 	{"a receive that is too short for a later packet",
 		DO(SEND, 20000, .recv = true, .room = 19999),
-		GIVES(0x12, 0x01, ERR, ERR, -1, SM_EVENT_QP_REQ_ERR)},
+		GIVES(0x12, 0x01, ERR, ERR, -1, IBV_EVENT_QP_REQ_ERR)},
 	{"an atomic at an odd address", DO(ATOMIC, 8, .at = 4),
-		GIVES(0x12, NONE, ERR, ERR, -1, SM_EVENT_QP_REQ_ERR)},
+		GIVES(0x12, NONE, ERR, ERR, -1, IBV_EVENT_QP_REQ_ERR)},
 	{"a request that the card refuses", GOOD, .faults = {NULL, "inval=1"},
-		GIVES(0x12, 0x05, ERR, ERR, -1, SM_EVENT_QP_REQ_ERR)},
+		GIVES(0x12, 0x05, ERR, ERR, -1, IBV_EVENT_QP_REQ_ERR)},
 	{"a SEND_INV of a key that is no window's",
 		DO(MLX5_OPCODE_SEND_INVAL, 1, .recv = true, .room = 64),
-		GIVES(0x13, 0x02, ERR, ERR, -1, SM_EVENT_QP_ACCESS_ERR)},
+		GIVES(0x13, 0x02, ERR, ERR, -1, IBV_EVENT_QP_ACCESS_ERR)},
 	{"a WRITE_IMM with a wrong key", DO(WRITE_IMM, 64, .rkey = KEY_VARIANT, .recv = true),
-		GIVES(0x13, 0x11, ERR, ERR, -1, SM_EVENT_QP_ACCESS_ERR)},
+		GIVES(0x13, 0x11, ERR, ERR, -1, IBV_EVENT_QP_ACCESS_ERR)},
 	{"a WRITE that the queue pair does not allow", DO(WRITE, 8), .denied = 2,
-		GIVES(0x13, NONE, ERR, ERR, -1, SM_EVENT_QP_ACCESS_ERR)},
+		GIVES(0x13, NONE, ERR, ERR, -1, IBV_EVENT_QP_ACCESS_ERR)},
 	{"a READ that the queue pair does not allow", DO(READ, 8), .denied = 4,
-		GIVES(0x13, NONE, ERR, ERR, -1, SM_EVENT_QP_ACCESS_ERR)},
+		GIVES(0x13, NONE, ERR, ERR, -1, IBV_EVENT_QP_ACCESS_ERR)},
 	{"an atomic that the queue pair does not allow", DO(ATOMIC, 8), .denied = 8,
-		GIVES(0x13, NONE, ERR, ERR, -1, SM_EVENT_QP_ACCESS_ERR)},
+		GIVES(0x13, NONE, ERR, ERR, -1, IBV_EVENT_QP_ACCESS_ERR)},
 	{"a receive into unregistered memory",
 		DO(SEND, 64, .recv = true, .room = 64, .recv_key = KEY_VARIANT),
 		GIVES(0x14, 0x04, ERR, ERR, -1, -1)},
 	{"a receiver that fails", GOOD, .faults = {NULL, "op=1"},
 		GIVES(0x14, 0x05, ERR, ERR, -1, -1)},
 	{"the receiver's completion queue overruns", GOOD, .times = 5, .ncqe_b = 4,
-		GIVES(0, 0, ERR, ERR, -1, SM_EVENT_CQ_ERR)},
+		GIVES(0, 0, ERR, ERR, -1, IBV_EVENT_CQ_ERR)},
 	{"the peer is in RESET", peer_in_reset, DO(SEND, 8),
-		GIVES(0x15, NONE, ERR, SM_QPS_RESET, -1, -1)},
+		GIVES(0x15, NONE, ERR, IBV_QPS_RESET, -1, -1)},
 	{"nothing arrives", GOOD, .faults = {"", "drop=1"}, GIVES(0x15, NONE, ERR, RTS, -1, -1)},
 	{"no receive is posted", DO(SEND, 8), GIVES(0x16, NONE, ERR, RTS, -1, -1)},
 	{"no receive is ever seen", GOOD, .faults = {"", "rnr=1"},
 		GIVES(0x16, NONE, ERR, RTS, -1, -1)},
 	{"an error inside the card", card_fails,
-		GIVES(NONE, NONE, ERR, RTS, SM_EVENT_QP_FATAL, -1)},
+		GIVES(NONE, NONE, ERR, RTS, IBV_EVENT_QP_FATAL, -1)},
 	{"shared receives run low", below_the_limit, DO(SEND, 8), .with_srq = true,
-		GIVES(0, 0, RTS, RTS, -1, SM_EVENT_SRQ_LIMIT_REACHED)},
+		GIVES(0, 0, RTS, RTS, -1, IBV_EVENT_SRQ_LIMIT_REACHED)},
 	{"ERR with shared receives", receiver_to_error, .with_srq = true,
-		GIVES(NONE, NONE, RTS, ERR, -1, SM_EVENT_QP_LAST_WQE_REACHED)},
+		GIVES(NONE, NONE, RTS, ERR, -1, IBV_EVENT_QP_LAST_WQE_REACHED)},
 };
 
 /* ---- the bench ---- */
@@ -260,10 +261,10 @@ keys_open(struct rig_host *h, uint32_t side)
 static void
 keys_close(struct rig_host *h, uint32_t side)
 {
-	assert_int_equal(sm_pd_destroy(h->nic, other_pd[side]), EBUSY);
+	assert_int_equal(sm_destroy(h->nic, other_pd[side]), EBUSY);
 	for (uint32_t i = 0; i < 2; i++)
-		assert_int_equal(sm_mr_destroy(h->nic, mrs[side][i]), 0);
-	assert_int_equal(sm_pd_destroy(h->nic, other_pd[side]), 0);
+		assert_int_equal(sm_destroy(h->nic, mrs[side][i]), 0);
+	assert_int_equal(sm_destroy(h->nic, other_pd[side]), 0);
 }
 
 static void
@@ -284,7 +285,7 @@ open_all(const struct row *r)
 	}
 	rig_qp_open(&a, &qa, &conf);
 	rig_qp_open(&b, &qb, &conf_b);
-	if (r->type == SM_QPT_UD) {
+	if (r->type == SM_UD) {
 		rig_ready(&qa, QKEY);
 		rig_ready(&qb, QKEY);
 	} else {
@@ -304,7 +305,7 @@ close_all(const struct row *r)
 {
 	rig_link_close(&qa, &qb);
 	if (mw != NULL)
-		assert_int_equal(sm_mw_destroy(a.nic, mw), 0);
+		assert_int_equal(sm_destroy(a.nic, mw), 0);
 	mw = NULL;
 	if (r->with_srq)
 		rig_srq_close(&b, &srq);
@@ -374,14 +375,13 @@ run_row(const struct row *r, uint32_t *syndromes, uint32_t *events)
 	close_all(r);
 }
 
-static void
-every_cause_has_its_syndromes(void **state)
+TEST(every_cause_has_its_syndromes)
 {
 	static const uint8_t all[] = {0x01, 0x02, 0x04, 0x05, 0x06, 0x10, 0x11, 0x12, 0x13, 0x14,
 		0x15, 0x16};
-	static const uint8_t all_events[] = {SM_EVENT_CQ_ERR, SM_EVENT_QP_FATAL,
-		SM_EVENT_QP_REQ_ERR, SM_EVENT_QP_ACCESS_ERR, SM_EVENT_QP_LAST_WQE_REACHED,
-		SM_EVENT_SRQ_LIMIT_REACHED};
+	static const uint8_t all_events[] = {IBV_EVENT_CQ_ERR, IBV_EVENT_QP_FATAL,
+		IBV_EVENT_QP_REQ_ERR, IBV_EVENT_QP_ACCESS_ERR, IBV_EVENT_QP_LAST_WQE_REACHED,
+		IBV_EVENT_SRQ_LIMIT_REACHED};
 	uint32_t syndromes = 0, events = 0;
 
 	for (uint32_t i = 0; i < CRPC_DIM(rows); i++)
@@ -395,8 +395,7 @@ every_cause_has_its_syndromes(void **state)
 }
 
 /* A key that does not serve fails the sender alone. */
-static void
-every_bad_key_of_the_sender_is_refused(void **state)
+TEST(every_bad_key_of_the_sender_is_refused)
 {
 	struct row r = {"a SEND by a key that does not serve", DO(SEND, 8),
 		GIVES(0x04, NONE, ERR, RTS, -1, -1)};
@@ -407,8 +406,7 @@ every_bad_key_of_the_sender_is_refused(void **state)
 }
 
 /* Each operation by a key that does not serve, or beside its region, fails both sides. */
-static void
-every_bad_key_of_the_receiver_is_refused(void **state)
+TEST(every_bad_key_of_the_receiver_is_refused)
 {
 	static const uint8_t ops[] = {WRITE, READ, WRITE_IMM};
 	static const struct {
@@ -429,20 +427,10 @@ every_bad_key_of_the_receiver_is_refused(void **state)
 		struct row r = {"an operation by a bad key",
 			DO(op, bad[k].len, .at = bad[k].at, .rkey = bad[k].key, .recv = true),
 			GIVES(0x13, op == WRITE_IMM && bad[k].len < 9000 ? 0x11 : 0x05, ERR, ERR,
-				-1, SM_EVENT_QP_ACCESS_ERR)};
+				-1, IBV_EVENT_QP_ACCESS_ERR)};
 
 		run_row(&r, &syndromes, &events);
 	}
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_cause_has_its_syndromes),
-		cmocka_unit_test(every_bad_key_of_the_sender_is_refused),
-		cmocka_unit_test(every_bad_key_of_the_receiver_is_refused),
-	};
-
-	return cmocka_run_group_tests_name("soft_mlx5 syndromes", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -6,6 +6,7 @@
 #include <endian.h>
 #include <errno.h>
 
+#include "test.h"
 #include "engine_rig.h"
 
 #define REMOTE_WRITE MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE
@@ -29,7 +30,7 @@ pair_open(void **state)
 static int
 pair_close(void **state)
 {
-	assert_int_equal(sm_mr_destroy(b.nic, mr), 0);
+	assert_int_equal(sm_destroy(b.nic, mr), 0);
 	rig_pair_close(&qa, &qb);
 	return 0;
 }
@@ -95,8 +96,7 @@ denied(uint8_t op, const void *raddr, uint32_t rkey)
 	rig_reconnect(&qa, &qb);
 }
 
-static void
-a_window_shows_its_part(void **state)
+TEST_FIXTURE(a_window_shows_its_part, pair_open, pair_close)
 {
 	uint32_t key, next;
 	struct sm_mw *mw;
@@ -116,7 +116,7 @@ a_window_shows_its_part(void **state)
 		denied(MLX5_OPCODE_RDMA_READ, b.mem + 100, next);
 		denied(MLX5_OPCODE_RDMA_WRITE, b.mem + 100, key); /* The key before. */
 		/* A window is no memory of one's own, and its region stays while it is bound. */
-		assert_int_equal(sm_mr_destroy(b.nic, mr), EBUSY);
+		assert_int_equal(sm_destroy(b.nic, mr), EBUSY);
 		{
 			struct rig_wqe w;
 
@@ -127,14 +127,13 @@ a_window_shows_its_part(void **state)
 			assert_int_equal(outcome(rig_expect(&a, &b, &qb.scq)), 0x04);
 			rig_reconnect(&qa, &qb);
 		}
-		assert_int_equal(sm_mw_destroy(b.nic, mw), 0);
+		assert_int_equal(sm_destroy(b.nic, mw), 0);
 		denied(MLX5_OPCODE_RDMA_WRITE, b.mem + 100, next);
 	}
 	assert_int_equal(sm_mw_create(b.nic, b.pd, 3, &mw, &key), EINVAL);
 }
 
-static void
-type_1_is_bound_anew(void **state)
+TEST_FIXTURE(type_1_is_bound_anew, pair_open, pair_close)
 {
 	struct sm_mw *mw;
 	uint32_t key;
@@ -147,7 +146,7 @@ type_1_is_bound_anew(void **state)
 	assert_int_equal(outcome(umr(&qb, key + 2, key + 3, 0, NULL, 0, 0)), 0);
 	denied(MLX5_OPCODE_RDMA_READ, b.mem + 64, key + 2);
 	denied(MLX5_OPCODE_RDMA_READ, b.mem + 64, key + 3);
-	assert_int_equal(sm_mw_destroy(b.nic, mw), 0);
+	assert_int_equal(sm_destroy(b.nic, mw), 0);
 }
 
 static void
@@ -159,8 +158,7 @@ send_inval(uint32_t key)
 }
 
 /* Its queue pair's alone; unbound by its owner or by the peer before it is bound again. */
-static void
-type_2_is_invalidated(void **state)
+TEST_FIXTURE(type_2_is_invalidated, pair_open, pair_close)
 {
 	struct rig_qp xa, xb;
 	struct mlx5_cqe64 *c;
@@ -186,13 +184,12 @@ type_2_is_invalidated(void **state)
 	/* Once is enough: there is nothing left to invalidate. */
 	send_inval(key + 2);
 	assert_int_equal(outcome(rig_expect(&a, &b, &qa.scq)), 0x13);
-	assert_int_equal(sm_mw_destroy(b.nic, mw), 0);
+	assert_int_equal(sm_destroy(b.nic, mw), 0);
 	rig_link_close(&xa, &xb);
 }
 
 /* Behind work that is lost and sent again, each is done once and in its place. */
-static void
-in_order_under_loss(void **state)
+TEST_FIXTURE(in_order_under_loss, pair_open, pair_close)
 {
 	struct sm_mw *mw;
 	struct rig_wqe w;
@@ -212,12 +209,11 @@ in_order_under_loss(void **state)
 		assert_int_equal(write_to(b.mem, key + 1), 0);
 		assert_int_equal(outcome(umr(&qb, key + 1, 0, 0, NULL, 0, 0)), 0);
 	}
-	assert_int_equal(sm_mw_destroy(b.nic, mw), 0);
+	assert_int_equal(sm_destroy(b.nic, mw), 0);
 }
 
 /* What a bind asks for and does not get. */
-static void
-binds_that_fail(void **state)
+TEST_FIXTURE(binds_that_fail, pair_open, pair_close)
 {
 	const struct {
 		uint32_t of;
@@ -241,21 +237,7 @@ binds_that_fail(void **state)
 	rig_reconnect(&qa, &qb);
 	assert_int_equal(outcome(umr(&qb, UINT32_MAX, 0, lkey, b.mem, 8, 0)), 0x06);
 	rig_reconnect(&qa, &qb);
-	assert_int_equal(sm_mw_destroy(b.nic, mw), 0);
+	assert_int_equal(sm_destroy(b.nic, mw), 0);
 }
 
-#define T(f) cmocka_unit_test_setup_teardown(f, pair_open, pair_close)
-
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		T(a_window_shows_its_part),
-		T(type_1_is_bound_anew),
-		T(type_2_is_invalidated),
-		T(in_order_under_loss),
-		T(binds_that_fail),
-	};
-
-	return cmocka_run_group_tests_name("soft_mlx5 windows", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

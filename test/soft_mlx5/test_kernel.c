@@ -4,11 +4,7 @@
  * refuses foreign ones and reuses late; the device tree is what programs look for, is made again
  * if damaged, never followed into a foreign place; the memory map is read right.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
+#include "test.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -29,8 +25,7 @@
 
 #define OBJS 1000
 
-static void
-handles_are_unique_and_typed(void **state)
+TEST(handles_are_unique_and_typed)
 {
 	static struct uv_obj obj[OBJS];
 	struct uv_objs objs = {0};
@@ -54,12 +49,11 @@ handles_are_unique_and_typed(void **state)
 	for (i = 0; i < OBJS; i++)
 		uv_objs_del(&objs, &obj[i]);
 	assert_null(uv_objs_at_or_after(&objs, 0));
-	uv_objs_fini(&objs);
+	free(objs.slot);
 }
 
 /* A program that uses a handle after destroy should meet ENOENT, not the next object. */
-static void
-handles_come_back_late(void **state)
+TEST(handles_come_back_late)
 {
 	struct uv_objs objs = {0};
 	struct uv_obj keep, obj;
@@ -77,7 +71,7 @@ handles_come_back_late(void **state)
 	}
 	uv_objs_del(&objs, &obj);
 	uv_objs_del(&objs, &keep);
-	uv_objs_fini(&objs);
+	free(objs.slot);
 }
 
 /* ---- the device tree ---- */
@@ -143,8 +137,7 @@ expect_tree(const char *root)
 	assert_non_null(realpath(path, real));
 }
 
-static void
-tree_is_made_once_and_made_good(void **state)
+TEST_FIXTURE(tree_is_made_once_and_made_good, make_base, remove_base)
 {
 	char root[PATH_MAX], again[PATH_MAX], path[PATH_MAX + 64];
 	struct stat before, after;
@@ -171,8 +164,7 @@ tree_is_made_once_and_made_good(void **state)
 	expect_tree(root);
 }
 
-static void
-tree_is_made_by_many_at_once(void **state)
+TEST_FIXTURE(tree_is_made_by_many_at_once, make_base, remove_base)
 {
 	char root[PATH_MAX];
 	int i, status;
@@ -192,8 +184,7 @@ tree_is_made_by_many_at_once(void **state)
 	expect_tree(root);
 }
 
-static void
-foreign_places_are_refused(void **state)
+TEST_FIXTURE(foreign_places_are_refused, make_base, remove_base)
 {
 	char root[PATH_MAX], path[PATH_MAX + 64], small[16];
 
@@ -211,8 +202,7 @@ foreign_places_are_refused(void **state)
 
 /* ---- memory ---- */
 
-static void
-holes_in_memory_are_found(void **state)
+TEST(holes_in_memory_are_found)
 {
 	const uint64_t page = 4096;
 	char *map = mmap(NULL, 64 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
@@ -239,20 +229,4 @@ holes_in_memory_are_found(void **state)
 	munmap(map, 64 * page);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(handles_are_unique_and_typed),
-			cmocka_unit_test(handles_come_back_late),
-			cmocka_unit_test_setup_teardown(
-					tree_is_made_once_and_made_good, make_base, remove_base),
-			cmocka_unit_test_setup_teardown(
-					tree_is_made_by_many_at_once, make_base, remove_base),
-			cmocka_unit_test_setup_teardown(
-					foreign_places_are_refused, make_base, remove_base),
-			cmocka_unit_test(holes_in_memory_are_found),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

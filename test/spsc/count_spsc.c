@@ -4,20 +4,15 @@
  * many calls through flux), in one thread. Only counted_*() is collected;
  * test/golden/instructions.py divides.
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
+#include "count.h"
 #include "crpc_flux.h"
 #include "crpc_spsc_duplex.h"
-#include "crpc_spsc_fastforward.h"
-#include "crpc_spsc_lamport.h"
-#include "crpc_spsc_onesided.h"
+#include "crpc_spsc_inline.h"
 #include "spsc_ring.h"
 
-#define ESIZE 32u
+#define ESIZE    32u
 #define MESSAGES 6400u
-#define BURST 32u
+#define BURST    32u
 
 struct msg {
 	uint64_t w[ESIZE / 8];
@@ -28,16 +23,16 @@ static struct msg buf[BURST];
 static uint64_t bad;
 
 /* Enqueue a burst, make it visible, dequeue it. */
-#define COUNTED(name, put, flush, get) \
+#define COUNTED(name, variant)                                                                     \
 	void counted_##name##_burst(void);                                                         \
 	crpc_noinline void counted_##name##_burst(void)                                            \
 	{                                                                                          \
 		uint32_t i;                                                                        \
                                                                                                    \
 		for (i = 0; i < MESSAGES / BURST; i++) {                                           \
-			bad += put(buf, BURST) != BURST;                                           \
-			flush(&ring.p);                                                            \
-			bad += get(buf, BURST) != BURST;                                           \
+			bad += put(variant, buf, BURST) != BURST;                                  \
+			crpc_spsc_inline_flush(&ring.p, variant);                                  \
+			bad += get(variant, buf, BURST) != BURST;                                  \
 		}                                                                                  \
 	}                                                                                          \
 	void counted_##name##_single(void);                                                        \
@@ -47,39 +42,21 @@ static uint64_t bad;
                                                                                                    \
 		for (i = 0; i < MESSAGES / BURST; i++) {                                           \
 			for (k = 0; k < BURST; k++)                                                \
-				bad += !name##_put1(&buf[k]);                                      \
-			flush(&ring.p);                                                            \
+				bad += put(variant, &buf[k], 1) != 1;                              \
+			crpc_spsc_inline_flush(&ring.p, variant);                                  \
 			for (k = 0; k < BURST; k++)                                                \
-				bad += !name##_get1(&buf[k]);                                      \
+				bad += get(variant, &buf[k], 1) != 1;                              \
 		}                                                                                  \
 	}
 
-#define lamport_put(b, n) crpc_spsc_lamport_enqueue_burst(&ring.p, ESIZE, b, n)
-#define lamport_get(b, n) crpc_spsc_lamport_dequeue_burst(&ring.c, ESIZE, b, n)
-#define lamport_put1(b) crpc_spsc_lamport_enqueue(&ring.p, ESIZE, b)
-#define lamport_get1(b) crpc_spsc_lamport_dequeue(&ring.c, ESIZE, b)
-#define ff_put(b, n) crpc_spsc_fastforward_enqueue_burst(&ring.p, ESIZE, CRPC_SPSC_PACKED, b, n)
-#define ff_get(b, n) crpc_spsc_fastforward_dequeue_burst(&ring.c, ESIZE, CRPC_SPSC_PACKED, b, n)
-#define ff_put1(b) crpc_spsc_fastforward_enqueue(&ring.p, ESIZE, CRPC_SPSC_PACKED, b)
-#define ff_get1(b) crpc_spsc_fastforward_dequeue(&ring.c, ESIZE, CRPC_SPSC_PACKED, b)
-#define ffa_put(b, n) crpc_spsc_fastforward_enqueue_burst(&ring.p, ESIZE, CRPC_SPSC_ALIGNED, b, n)
-#define ffa_get(b, n) crpc_spsc_fastforward_dequeue_burst(&ring.c, ESIZE, CRPC_SPSC_ALIGNED, b, n)
-#define ffa_put1(b) crpc_spsc_fastforward_enqueue(&ring.p, ESIZE, CRPC_SPSC_ALIGNED, b)
-#define ffa_get1(b) crpc_spsc_fastforward_dequeue(&ring.c, ESIZE, CRPC_SPSC_ALIGNED, b)
-#define one_put(b, n) crpc_spsc_onesided_enqueue_burst(&ring.p, ESIZE, CRPC_SPSC_PACKED, b, n)
-#define one_get(b, n) crpc_spsc_onesided_dequeue_burst(&ring.c, ESIZE, CRPC_SPSC_PACKED, b, n)
-#define one_put1(b) crpc_spsc_onesided_enqueue(&ring.p, ESIZE, CRPC_SPSC_PACKED, b)
-#define one_get1(b) crpc_spsc_onesided_dequeue(&ring.c, ESIZE, CRPC_SPSC_PACKED, b)
-#define onea_put(b, n) crpc_spsc_onesided_enqueue_burst(&ring.p, ESIZE, CRPC_SPSC_ALIGNED, b, n)
-#define onea_get(b, n) crpc_spsc_onesided_dequeue_burst(&ring.c, ESIZE, CRPC_SPSC_ALIGNED, b, n)
-#define onea_put1(b) crpc_spsc_onesided_enqueue(&ring.p, ESIZE, CRPC_SPSC_ALIGNED, b)
-#define onea_get1(b) crpc_spsc_onesided_dequeue(&ring.c, ESIZE, CRPC_SPSC_ALIGNED, b)
+#define put(variant, b, n) crpc_spsc_inline_enqueue_burst(&ring.p, variant, ESIZE, b, n)
+#define get(variant, b, n) crpc_spsc_inline_dequeue_burst(&ring.c, variant, ESIZE, b, n)
 
-COUNTED(lamport, lamport_put, crpc_spsc_lamport_flush, lamport_get)
-COUNTED(ff, ff_put, crpc_spsc_fastforward_flush, ff_get)
-COUNTED(ffa, ffa_put, crpc_spsc_fastforward_flush, ffa_get)
-COUNTED(one, one_put, crpc_spsc_onesided_flush, one_get)
-COUNTED(onea, onea_put, crpc_spsc_onesided_flush, onea_get)
+COUNTED(lamport, CRPC_SPSC_LAMPORT)
+COUNTED(ff, CRPC_SPSC_FASTFORWARD)
+COUNTED(ffa, CRPC_SPSC_FASTFORWARD_ALIGNED)
+COUNTED(one, CRPC_SPSC_ONESIDED)
+COUNTED(onea, CRPC_SPSC_ONESIDED_ALIGNED)
 
 static struct crpc_flux_node *node[2];
 static struct crpc_flux_ep *ep;
@@ -117,9 +94,7 @@ void counted_duplex_burst(void);
 crpc_noinline void
 counted_duplex_burst(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < MESSAGES / BURST; i++)
+	for (uint32_t i = 0; i < MESSAGES / BURST; i++)
 		duplex_round(BURST);
 }
 
@@ -127,9 +102,7 @@ void counted_duplex_single(void);
 crpc_noinline void
 counted_duplex_single(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < MESSAGES / BURST; i++)
+	for (uint32_t i = 0; i < MESSAGES / BURST; i++)
 		duplex_round(1);
 }
 
@@ -137,9 +110,7 @@ void counted_lone(void);
 crpc_noinline void
 counted_lone(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < MESSAGES; i++) {
+	for (uint32_t i = 0; i < MESSAGES; i++) {
 		memcpy(crpc_spsc_lone_reserve(&client, ESIZE), buf, ESIZE);
 		crpc_spsc_lone_commit(&client, ESIZE);
 		bad += crpc_spsc_lone_recv(&server, ESIZE) == NULL;
@@ -170,9 +141,8 @@ counted_flux(void)
 {
 	struct crpc_done done[BURST];
 	struct crpc_req req[BURST];
-	uint32_t i;
 
-	for (i = 0; i < MESSAGES / BURST; i++) {
+	for (uint32_t i = 0; i < MESSAGES / BURST; i++) {
 		bad += crpc_flux_call_burst(ep, 1, buf, ESIZE, ESIZE, cookie, BURST) != BURST;
 		crpc_flux_flush(node[0], 1);
 		bad += crpc_flux_recv(node[1], 1, req, BURST) != BURST;
@@ -211,34 +181,25 @@ main(int argc, char **argv)
 {
 	struct crpc_spsc_attr a = {.depth = 256, .esize = ESIZE, .lazy = 256};
 	struct crpc_flux_attr fa = {.nodes = 2, .window = 128, .msg_size = ESIZE};
-	size_t i;
+	size_t i = count_case(argc, argv, cases, sizeof(cases[0]), CRPC_DIM(cases));
 
-	for (i = 0; i < CRPC_DIM(cases); i++) {
-		if (argc < 2) {
-			printf("%s\n", cases[i].name);
-			continue;
-		}
-		if (strcmp(argv[1], cases[i].name) != 0)
-			continue;
-		a.variant = (enum crpc_spsc_variant)cases[i].variant;
-		fa.variant = (enum crpc_flux_variant)cases[i].variant;
-		if (cases[i].variant == CRPC_SPSC_VARIANTS) {
-			if (duplex_make(cases[i].run == counted_lone) != 0)
-				return 1;
-		} else if (cases[i].run != counted_flux) {
-			if (ring_make(&ring, &a) != 0)
-				return 1;
-		} else {
-			struct crpc_flux *flux = crpc_flux_create(&fa);
+	a.variant = (enum crpc_spsc_variant)cases[i].variant;
+	fa.variant = (enum crpc_flux_variant)cases[i].variant;
+	if (cases[i].variant == CRPC_SPSC_VARIANTS) {
+		if (duplex_make(cases[i].run == counted_lone) != 0)
+			return 1;
+	} else if (cases[i].run != counted_flux) {
+		if (ring_make(&ring, &a) != 0)
+			return 1;
+	} else {
+		struct crpc_flux *flux = crpc_flux_create(&fa);
 
-			node[0] = crpc_flux_join(flux, 0);
-			node[1] = crpc_flux_join(flux, 1);
-			if (crpc_flux_connect(node[0], 1, &ep) != 0)
-				return 1;
-		}
-		cases[i].run();
-		printf("messages %u\n", MESSAGES);
-		return bad != 0;
+		node[0] = crpc_flux_join(flux, 0);
+		node[1] = crpc_flux_join(flux, 1);
+		if (crpc_flux_connect(node[0], 1, &ep) != 0)
+			return 1;
 	}
-	return argc < 2 ? 0 : 1;
+	cases[i].run();
+	printf("messages %u\n", MESSAGES);
+	return bad != 0;
 }

@@ -57,9 +57,8 @@ static inline void
 msg_fill(void *msg, uint32_t esize, uint64_t seq)
 {
 	uint64_t *w = msg;
-	uint32_t i;
 
-	for (i = 0; i < esize / 8; i++)
+	for (uint32_t i = 0; i < esize / 8; i++)
 		w[i] = word_of(seq, i);
 }
 
@@ -67,9 +66,8 @@ static inline int
 msg_good(const void *msg, uint32_t esize, uint64_t seq)
 {
 	const uint64_t *w = msg;
-	uint32_t i;
 
-	for (i = 0; i < esize / 8; i++)
+	for (uint32_t i = 0; i < esize / 8; i++)
 		if (w[i] != word_of(seq, i))
 			return 0;
 	return 1;

@@ -9,14 +9,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <inttypes.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <time.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_log.h"
 #include "crpc_spsc_duplex.h"
 #include "spsc_ring.h"
@@ -54,9 +50,8 @@ static void
 turn(void *msg, uint32_t esize)
 {
 	uint64_t *w = msg;
-	uint32_t i;
 
-	for (i = 0; i < esize / 8; i++)
+	for (uint32_t i = 0; i < esize / 8; i++)
 		w[i] = ~w[i];
 }
 
@@ -80,11 +75,10 @@ ask(struct pair *p, uint32_t esize, uint32_t n)
 static uint32_t
 serve(struct pair *p, uint32_t esize, uint32_t n, uint32_t *bad)
 {
-	uint32_t i, run;
 	void *first;
+	uint32_t run = crpc_spsc_duplex_recv(&p->s, esize, n, &first);
 
-	run = crpc_spsc_duplex_recv(&p->s, esize, n, &first);
-	for (i = 0; i < run; i++) {
+	for (uint32_t i = 0; i < run; i++) {
 		*bad += !msg_good((char *)first + (size_t)i * esize, esize, p->served++);
 		turn((char *)first + (size_t)i * esize, esize);
 	}
@@ -96,11 +90,10 @@ serve(struct pair *p, uint32_t esize, uint32_t n, uint32_t *bad)
 static uint32_t
 read_some(struct pair *p, uint32_t esize, uint32_t n, uint32_t *bad)
 {
-	uint32_t i, run;
 	void *first;
+	uint32_t run = crpc_spsc_duplex_poll(&p->c, esize, n, &first);
 
-	run = crpc_spsc_duplex_poll(&p->c, esize, n, &first);
-	for (i = 0; i < run; i++) {
+	for (uint32_t i = 0; i < run; i++) {
 		turn((char *)first + (size_t)i * esize, esize);
 		*bad += !msg_good((char *)first + (size_t)i * esize, esize, p->read++);
 	}
@@ -108,8 +101,7 @@ read_some(struct pair *p, uint32_t esize, uint32_t n, uint32_t *bad)
 	return run;
 }
 
-static void
-wrong_attributes_are_refused(void **state)
+TEST(wrong_attributes_are_refused)
 {
 	struct crpc_spsc_attr good = {.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = 32}, a;
 	struct crpc_spsc_duplex_client c;
@@ -133,8 +125,7 @@ wrong_attributes_are_refused(void **state)
 	free(mem);
 }
 
-static void
-window_is_the_depth_and_replies_come_in_order(void **state)
+TEST(window_is_the_depth_and_replies_come_in_order)
 {
 	struct crpc_spsc_attr a = {
 		.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = ESIZE, .start = UINT32_MAX - 3};
@@ -157,8 +148,7 @@ window_is_the_depth_and_replies_come_in_order(void **state)
 	pair_free(&p);
 }
 
-static void
-what_is_held_back_goes_out_with_the_next_empty_poll(void **state)
+TEST(what_is_held_back_goes_out_with_the_next_empty_poll)
 {
 	struct crpc_spsc_attr a = {
 		.variant = CRPC_SPSC_DUPLEX, .depth = 16, .esize = ESIZE, .lazy = 4};
@@ -186,8 +176,7 @@ what_is_held_back_goes_out_with_the_next_empty_poll(void **state)
 }
 
 /* Whatever stands in the two words, an end stays within its ring and within what it published. */
-static void
-impossible_words_mean_nothing(void **state)
+TEST(impossible_words_mean_nothing)
 {
 	struct crpc_spsc_attr a = {.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = ESIZE};
 	uint32_t bad = 0, i, wrong[] = {9, 100, 1u << 31, UINT32_MAX};
@@ -257,8 +246,7 @@ lone_read(struct pair *p, uint32_t esize, uint32_t *bad)
 	return true;
 }
 
-static void
-lone_calls_share_the_first_line(void **state)
+TEST(lone_calls_share_the_first_line)
 {
 	struct crpc_spsc_attr a = {.variant = CRPC_SPSC_DUPLEX_LONE, .depth = 4, .esize = 32};
 	uint32_t bad = 0, i;
@@ -282,8 +270,7 @@ lone_calls_share_the_first_line(void **state)
 /*
  * Random numbers of open calls: the ring goes round, and goes back to its start when it is empty.
  */
-static void
-lone_calls_may_be_many(void **state)
+TEST(lone_calls_may_be_many)
 {
 	struct crpc_spsc_attr a = {.variant = CRPC_SPSC_DUPLEX_LONE, .depth = 4, .esize = 72};
 	uint64_t seed = rnd_seed(), s = seed;
@@ -313,8 +300,7 @@ lone_calls_may_be_many(void **state)
 	pair_free(&p);
 }
 
-static void
-check_and_dump_show_the_state(void **state)
+TEST(check_names_what_is_not_at_rest)
 {
 	struct crpc_spsc_attr a = {
 		.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = ESIZE, .lazy = 8};
@@ -327,10 +313,8 @@ check_and_dump_show_the_state(void **state)
 	ask(&p, ESIZE, 2);
 	f = fmemopen(text, sizeof(text), "w");
 	assert_true(crpc_spsc_duplex_check(&p.c, &p.s, f) > 0);
-	crpc_spsc_duplex_dump(&p.c, &p.s, f);
 	fclose(f);
 	assert_non_null(strstr(text, "2 requests are unpublished"));
-	assert_non_null(strstr(text, "client duplex depth 8 esize 24 next 2"));
 	crpc_spsc_duplex_flush(&p.c);
 	serve(&p, ESIZE, 8, &bad);
 	crpc_spsc_duplex_flush_answers(&p.s);
@@ -402,8 +386,7 @@ between_threads(bool lone, uint32_t esize, uint32_t depth, uint32_t lazy)
 	pair_free(&t.p);
 }
 
-static void
-threads_agree_on_every_byte(void **state)
+TEST(threads_agree_on_every_byte)
 {
 	between_threads(false, 32, 256, 32);
 	between_threads(false, 8, 64, 1);
@@ -413,19 +396,4 @@ threads_agree_on_every_byte(void **state)
 	between_threads(true, 120, 2, 0);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(wrong_attributes_are_refused),
-		cmocka_unit_test(window_is_the_depth_and_replies_come_in_order),
-		cmocka_unit_test(what_is_held_back_goes_out_with_the_next_empty_poll),
-		cmocka_unit_test(impossible_words_mean_nothing),
-		cmocka_unit_test(lone_calls_share_the_first_line),
-		cmocka_unit_test(lone_calls_may_be_many),
-		cmocka_unit_test(check_and_dump_show_the_state),
-		cmocka_unit_test(threads_agree_on_every_byte),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

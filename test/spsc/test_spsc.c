@@ -5,20 +5,15 @@
  * attributes, and words that only a hostile peer would write.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_log.h"
 #include "crpc_spsc_block.h"
-#include "crpc_spsc_fastforward.h"
-#include "crpc_spsc_lamport.h"
+#include "crpc_spsc_inline.h"
 #include "crpc_spsc_onesided.h"
 #include "spsc_ring.h"
 
@@ -30,15 +25,8 @@ is_fastforward(enum crpc_spsc_variant v)
 	return v == CRPC_SPSC_FASTFORWARD || v == CRPC_SPSC_FASTFORWARD_ALIGNED;
 }
 
-static bool
-is_onesided(enum crpc_spsc_variant v)
-{
-	return v == CRPC_SPSC_ONESIDED || v == CRPC_SPSC_ONESIDED_ALIGNED;
-}
-
 /* Each wrong attribute is refused, and the text names the value and the range. */
-static void
-bad_attributes_are_named(void **state)
+TEST(bad_attributes_are_named)
 {
 	static const struct {
 		struct crpc_spsc_attr a;
@@ -54,17 +42,15 @@ bad_attributes_are_named(void **state)
 		{{.depth = 8, .esize = 8, .lazy = 9}, "lazy 9 is above the ring depth 8"},
 		{{.depth = 8, .esize = 8, .caller_credit = true}, "caller credit is for onesided"},
 	};
-	size_t i;
 
-	for (i = 0; i < CRPC_DIM(bad); i++) {
+	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		assert_int_equal(crpc_spsc_memsize(&bad[i].a), -EINVAL);
 		assert_non_null(strstr(crpc_log_last(), bad[i].said));
 	}
 }
 
 /* Memory that is short, askew, or no ring is refused by each end. */
-static void
-bad_memory_is_refused(void **state)
+TEST(bad_memory_is_refused)
 {
 	struct crpc_spsc_attr a = {.depth = 8, .esize = 32};
 	struct crpc_spsc_hdr *h;
@@ -193,33 +179,31 @@ model_run(const struct crpc_spsc_attr *a, uint64_t seed)
 }
 
 /* Every variant, size, depth and laziness behaves as a queue, wherever its positions start. */
-static void
-behaves_as_a_queue(void **state)
+TEST(behaves_as_a_queue)
 {
 	static const uint32_t sizes[] = {8, 16, 24, 32, 40, 48, 64, 128, 256};
 	static const uint32_t depths[] = {2, 4, 8, 64, 128};
 	static const uint32_t starts[] = {0, UINT32_MAX - 5, UINT32_MAX - 200};
 	struct crpc_spsc_attr a = {0};
 	uint64_t seed = rnd_seed();
-	uint32_t v, i, j, k;
 
-	for (v = 0; v < CRPC_SPSC_VARIANTS; v++)
-		for (i = 0; i < CRPC_DIM(sizes); i++)
-			for (j = 0; j < CRPC_DIM(depths); j++)
-				for (k = 0; k < 4 * CRPC_DIM(starts); k++) {
+	for (uint32_t v = 0; v < CRPC_SPSC_VARIANTS; v++)
+		for (uint32_t i = 0; i < CRPC_DIM(sizes); i++)
+			for (uint32_t j = 0; j < CRPC_DIM(depths); j++)
+				for (uint32_t k = 0; k < 4 * CRPC_DIM(starts); k++) {
 					a.variant = v;
 					a.esize = sizes[i];
 					a.depth = depths[j];
 					a.start = starts[k / 4];
 					a.lazy = k % 2 != 0 ? depths[j] : 1;
-					a.caller_credit = k / 2 % 2 != 0 && is_onesided(v);
+					a.caller_credit =
+						k / 2 % 2 != 0 && crpc_spsc_is_onesided(v);
 					model_run(&a, ++seed);
 				}
 }
 
 /* Exactly depth messages fit, wherever the oldest lies; fastforward has up to two blocks more. */
-static void
-exact_fit(void **state)
+TEST(exact_fit)
 {
 	struct crpc_spsc_attr a = {.depth = 16, .esize = 16, .start = UINT32_MAX - 20};
 	uint64_t msg[2], seq = 0, out = 0;
@@ -253,8 +237,7 @@ exact_fit(void **state)
 }
 
 /* Nothing is stuck: held back until flush, at once without laziness, by itself when full. */
-static void
-publication_never_sticks(void **state)
+TEST(publication_never_sticks)
 {
 	struct crpc_spsc_attr a = {.depth = 64, .esize = 32};
 	uint64_t msg[4] = {0};
@@ -288,21 +271,19 @@ publication_never_sticks(void **state)
  * A slot's old flag is not taken for a new message ("sentinel written after data"): after each lap,
  * with nothing new enqueued, the consumer sees nothing, at every fill of the last block.
  */
-static void
-no_stale_flag_after_wrap(void **state)
+TEST(no_stale_flag_after_wrap)
 {
 	struct crpc_spsc_attr a = {.depth = 8, .esize = 8, .lazy = 8};
 	uint64_t msg, seq, got;
-	uint32_t v, burst, i;
 	struct ring r;
 
-	for (v = 0; v < CRPC_SPSC_VARIANTS; v++)
-		for (burst = 1; burst <= 8; burst++) {
+	for (uint32_t v = 0; v < CRPC_SPSC_VARIANTS; v++)
+		for (uint32_t burst = 1; burst <= 8; burst++) {
 			a.variant = v;
 			a.start = UINT32_MAX - burst;
 			assert_int_equal(ring_make(&r, &a), 0);
 			for (seq = 0; seq < 200; seq += burst) {
-				for (i = 0; i < burst; i++) {
+				for (uint32_t i = 0; i < burst; i++) {
 					msg_fill(&msg, 8, seq + i);
 					assert_int_equal(crpc_spsc_enqueue(&r.p, &msg), 0);
 				}
@@ -316,19 +297,17 @@ no_stale_flag_after_wrap(void **state)
 }
 
 /* onesided with caller credit works over memory that the consumer cannot write. */
-static void
-onesided_consumer_never_writes(void **state)
+TEST(onesided_consumer_never_writes)
 {
 	struct crpc_spsc_attr a = {.depth = 8, .esize = 32, .caller_credit = true};
 	struct crpc_spsc_prod p;
 	struct crpc_spsc_cons c;
 	uint64_t msg[4], seq = 0, out = 0;
-	uint32_t v, i;
 	size_t len;
 	void *rw, *ro;
 	int fd;
 
-	for (v = CRPC_SPSC_ONESIDED; v <= CRPC_SPSC_ONESIDED_ALIGNED; v++) {
+	for (uint32_t v = CRPC_SPSC_ONESIDED; v <= CRPC_SPSC_ONESIDED_ALIGNED; v++) {
 		a.variant = v;
 		len = (size_t)crpc_spsc_memsize(&a);
 		fd = memfd_create("ring", 0);
@@ -340,7 +319,7 @@ onesided_consumer_never_writes(void **state)
 		assert_int_equal(crpc_spsc_cons_attach(&c, ro, len), 0);
 		for (seq = out = 0; seq < 300;) {
 			/* The window is the end, though the consumer has read everything. */
-			for (i = 0; i < 8; i++) {
+			for (uint32_t i = 0; i < 8; i++) {
 				msg_fill(msg, 32, seq++);
 				assert_int_equal(crpc_spsc_enqueue(&p, msg), 0);
 			}
@@ -360,8 +339,7 @@ onesided_consumer_never_writes(void **state)
 }
 
 /* "Token was the slot index": two messages in the same slot never share a token. */
-static void
-onesided_tokens_are_unique(void **state)
+TEST(onesided_tokens_are_unique)
 {
 	struct crpc_spsc_attr a = {
 		.variant = CRPC_SPSC_ONESIDED, .depth = 4, .esize = 8, .start = UINT32_MAX - 30};
@@ -381,8 +359,7 @@ onesided_tokens_are_unique(void **state)
 }
 
 /* Words that no honest end writes make a ring look full or empty, and check() reports them. */
-static void
-hostile_words_are_bounded(void **state)
+TEST(hostile_words_are_bounded)
 {
 	static const uint32_t bad[] = {100, UINT32_MAX, 0x80000000, 65};
 	struct crpc_spsc_attr a = {.depth = 64, .esize = 8};
@@ -391,21 +368,20 @@ hostile_words_are_bounded(void **state)
 	_Atomic uint64_t *flag;
 	FILE *null = fopen("/dev/null", "w");
 	struct ring r;
-	size_t i;
 
 	assert_int_equal(ring_make(&r, &a), 0);
 	head = (_Atomic uint32_t *)(void *)((char *)r.mem + CRPC_SPSC_HEAD_OFFSET);
 	tail = (_Atomic uint32_t *)(void *)((char *)r.mem + CRPC_SPSC_TAIL_OFFSET);
-	for (i = 0; i < CRPC_DIM(bad); i++) {
+	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		crpc_store_relaxed(head, bad[i]);
 		assert_int_equal(crpc_spsc_dequeue_burst(&r.c, buf, 64), 0);
 		assert_int_equal(crpc_spsc_count(&r.c), 0);
 		assert_true(crpc_spsc_check(&r.p, &r.c, null) > 0);
 	}
 	crpc_store_relaxed(head, 0);
-	for (i = 0; i < 64; i++)
+	for (size_t i = 0; i < 64; i++)
 		assert_int_equal(crpc_spsc_enqueue(&r.p, &msg), 0);
-	for (i = 0; i < CRPC_DIM(bad); i++) {
+	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		crpc_store_relaxed(tail, bad[i]);
 		assert_int_equal(crpc_spsc_enqueue(&r.p, &msg), -EAGAIN);
 		assert_int_equal(crpc_spsc_free_count(&r.p), 0);
@@ -431,8 +407,7 @@ hostile_words_are_bounded(void **state)
 }
 
 /* A peek may hold a whole ring; the flags it has not given back are not read again. */
-static void
-peek_of_a_whole_ring_ends(void **state)
+TEST(peek_of_a_whole_ring_ends)
 {
 	struct crpc_spsc_attr a = {.depth = 16, .esize = 8};
 	uint64_t msg = 0;
@@ -456,82 +431,35 @@ peek_of_a_whole_ring_ends(void **state)
 	}
 }
 
-/* The inline single forms of each variant's header, which the handle does not use. */
-static void
-inline_singles(void **state)
+/* The inline calls of each variant, one message at a time, which the handle does not use. */
+TEST(inline_singles)
 {
+	static const enum crpc_spsc_variant variants[] = {CRPC_SPSC_LAMPORT, CRPC_SPSC_FASTFORWARD,
+		CRPC_SPSC_FASTFORWARD_ALIGNED, CRPC_SPSC_ONESIDED, CRPC_SPSC_ONESIDED_ALIGNED};
 	struct crpc_spsc_attr a = {.depth = 8, .esize = 24, .start = UINT32_MAX - 3};
-	uint64_t msg[3], seq, out = 0;
-	struct ring r[3];
-	uint32_t i;
-
-	for (i = 0; i < 3; i++) {
-		a.variant = i == 0 ? CRPC_SPSC_LAMPORT
-				   : i == 1 ? CRPC_SPSC_FASTFORWARD : CRPC_SPSC_ONESIDED;
-		assert_int_equal(ring_make(&r[i], &a), 0);
-	}
-	for (seq = 0; seq < 100; seq++) {
-		msg_fill(msg, 24, seq);
-		assert_true(crpc_spsc_lamport_enqueue(&r[0].p, 24, msg));
-		assert_true(crpc_spsc_fastforward_enqueue(&r[1].p, 24, CRPC_SPSC_PACKED, msg));
-		assert_true(crpc_spsc_onesided_enqueue(&r[2].p, 24, CRPC_SPSC_PACKED, msg));
-		if (seq % 5 != 4)
-			continue;
-		for (; out <= seq; out++) {
-			assert_true(crpc_spsc_lamport_dequeue(&r[0].c, 24, msg));
-			assert_true(msg_good(msg, 24, out));
-			assert_true(crpc_spsc_fastforward_dequeue(
-					&r[1].c, 24, CRPC_SPSC_PACKED, msg));
-			assert_true(msg_good(msg, 24, out));
-			assert_true(crpc_spsc_onesided_dequeue(&r[2].c, 24, CRPC_SPSC_PACKED, msg));
-			assert_true(msg_good(msg, 24, out));
-		}
-		assert_false(crpc_spsc_lamport_dequeue(&r[0].c, 24, msg));
-		assert_false(crpc_spsc_fastforward_dequeue(&r[1].c, 24, CRPC_SPSC_PACKED, msg));
-		assert_false(crpc_spsc_onesided_dequeue(&r[2].c, 24, CRPC_SPSC_PACKED, msg));
-	}
-	for (i = 0; i < 3; i++)
-		assert_int_equal(ring_free(&r[i]), 0);
-}
-
-/* The dump names the variant and the counts. */
-static void
-dump_shows_the_state(void **state)
-{
-	struct crpc_spsc_attr a = {.variant = CRPC_SPSC_ONESIDED, .depth = 8, .esize = 8};
-	char text[1024] = "";
-	uint64_t msg = 0;
+	uint64_t msg[3], seq, out;
 	struct ring r;
-	FILE *f;
 
-	assert_int_equal(ring_make(&r, &a), 0);
-	assert_int_equal(crpc_spsc_enqueue(&r.p, &msg), 0);
-	f = fmemopen(text, sizeof(text), "w");
-	crpc_spsc_dump(&r.p, &r.c, f);
-	fclose(f);
-	assert_non_null(strstr(text, "producer onesided depth 8"));
-	assert_non_null(strstr(text, "count 1"));
-	assert_non_null(strstr(text, "free 7"));
-	free(r.mem);
+	for (uint32_t i = 0; i < CRPC_DIM(variants); i++) {
+		a.variant = variants[i];
+		assert_int_equal(ring_make(&r, &a), 0);
+		for (seq = out = 0; seq < 100; seq++) {
+			msg_fill(msg, 24, seq);
+			assert_int_equal(
+				crpc_spsc_inline_enqueue_burst(&r.p, a.variant, 24, msg, 1), 1);
+			if (seq % 5 != 4)
+				continue;
+			for (; out <= seq; out++) {
+				assert_int_equal(
+					crpc_spsc_inline_dequeue_burst(&r.c, a.variant, 24, msg, 1),
+					1);
+				assert_true(msg_good(msg, 24, out));
+			}
+			assert_int_equal(
+				crpc_spsc_inline_dequeue_burst(&r.c, a.variant, 24, msg, 1), 0);
+		}
+		assert_int_equal(ring_free(&r), 0);
+	}
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(bad_attributes_are_named),
-		cmocka_unit_test(bad_memory_is_refused),
-		cmocka_unit_test(behaves_as_a_queue),
-		cmocka_unit_test(exact_fit),
-		cmocka_unit_test(publication_never_sticks),
-		cmocka_unit_test(no_stale_flag_after_wrap),
-		cmocka_unit_test(onesided_consumer_never_writes),
-		cmocka_unit_test(onesided_tokens_are_unique),
-		cmocka_unit_test(hostile_words_are_bounded),
-		cmocka_unit_test(peek_of_a_whole_ring_ends),
-		cmocka_unit_test(inline_singles),
-		cmocka_unit_test(dump_shows_the_state),
-	};
-
-	return cmocka_run_group_tests_name("spsc", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

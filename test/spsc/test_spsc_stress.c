@@ -7,12 +7,8 @@
  */
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test.h"
 
 #include "crpc_spsc_onesided.h"
 #include "spsc_ring.h"
@@ -34,9 +30,7 @@ struct stress {
 static void
 dawdle(bool slow)
 {
-	unsigned int i;
-
-	for (i = 0; slow && i < 200; i++)
+	for (unsigned int i = 0; slow && i < 200; i++)
 		__asm__ __volatile__("" ::: "memory");
 }
 
@@ -95,10 +89,10 @@ stream_producer(void *arg)
 {
 	struct stress *t = arg;
 	uint64_t sent = 0;
-	uint32_t n;
 
 	while (sent < MESSAGES) {
-		n = send_some(t, &t->to.p, sent, left_of(t, sent));
+		uint32_t n = send_some(t, &t->to.p, sent, left_of(t, sent));
+
 		sent += n;
 		if (n == 0) {
 			sched_yield();
@@ -116,12 +110,12 @@ stream(struct stress *t)
 {
 	uint64_t got = 0;
 	pthread_t th;
-	uint32_t n;
 
 	assert_int_equal(ring_make(&t->to, &t->attr), 0);
 	assert_int_equal(pthread_create(&th, NULL, stream_producer, t), 0);
 	while (got < MESSAGES) {
-		n = take_some(t, &t->to.c, got, t->burst);
+		uint32_t n = take_some(t, &t->to.c, got, t->burst);
+
 		got += n;
 		if (n == 0)
 			sched_yield();
@@ -138,10 +132,10 @@ rpc_server(void *arg)
 {
 	struct stress *t = arg;
 	uint64_t got = 0, sent = 0;
-	uint32_t n;
 
 	while (sent < MESSAGES) {
-		n = got < MESSAGES ? take_some(t, &t->to.c, got, t->burst) : 0;
+		uint32_t n = got < MESSAGES ? take_some(t, &t->to.c, got, t->burst) : 0;
+
 		got += n;
 		/* A new request says that the client has read all replies but a window of them. */
 		if (t->attr.caller_credit)
@@ -199,13 +193,11 @@ for_each_case(enum crpc_spsc_variant v, void (*body)(struct stress *t), bool cal
 		{8, 2, 1}, {8, 64, 7}, {16, 8, 3}, {32, 8, 8}, {32, 64, 37}, {40, 32, 5},
 		{64, 16, 11}, {128, 4, 3}, {256, 8, 7}, {32, 1024, 32},
 	};
-	struct stress t;
-	size_t i;
-	uint32_t k;
 
-	for (i = 0; i < CRPC_DIM(size_depth_burst); i++)
-		for (k = 0; k < 6; k++) {
-			t = (struct stress){0};
+	for (size_t i = 0; i < CRPC_DIM(size_depth_burst); i++)
+		for (uint32_t k = 0; k < 6; k++) {
+			struct stress t = (struct stress){0};
+
 			t.attr.variant = v;
 			t.attr.esize = size_depth_burst[i][0];
 			t.attr.depth = size_depth_burst[i][1];
@@ -234,9 +226,8 @@ int
 main(void)
 {
 	struct CMUnitTest tests[CRPC_SPSC_VARIANTS] = {0};
-	int v;
 
-	for (v = 0; v < CRPC_SPSC_VARIANTS; v++) {
+	for (int v = 0; v < CRPC_SPSC_VARIANTS; v++) {
 		tests[v].name = crpc_spsc_variant_name((enum crpc_spsc_variant)v);
 		tests[v].test_func = stress_of;
 		tests[v].initial_state = (void *)(intptr_t)v;

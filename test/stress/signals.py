@@ -35,7 +35,7 @@ def programs(build, tools, scratch):
 
     def benchkv(rng, seconds):
         words = ['--no-huge', '-m', 64, '--', '--clients', rng.choice((1, 4, 16)),
-                 '--qd', rng.choice((1, 4)), '--daemons', rng.choice((1, 1, 2)),
+                 '--depth', rng.choice((1, 4)), '--daemons', rng.choice((1, 1, 2)),
                  '--value-size', rng.choice((8, 100, 1000)), '--seconds', seconds, '--quiet']
         if rng.random() < 0.3:
             words += ['--snapshot', os.path.join(scratch, 'snapshot')]

@@ -130,10 +130,9 @@ void
 do_recv(struct node *n)
 {
 	struct crpc_req req[CRPC_BURST_MAX];
-	uint32_t room;
 	uint16_t i, got;
+	uint32_t room = rnd(CRPC_BURST_MAX);
 
-	room = rnd(CRPC_BURST_MAX);
 	room = (uint32_t)crpc_min(room, HELD - n->nheld);
 	got = scene.protocol->recv(n->ctx, scene.now, req, (uint16_t)room);
 	check(got <= room);

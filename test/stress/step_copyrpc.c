@@ -20,14 +20,13 @@ static void
 dynamic_make(void)
 {
 	uint64_t h = mix(scene.seed * 11 + 5);
-	uint32_t i;
 
-	for (i = 0; i < scene.nlinks; i++)
+	for (uint32_t i = 0; i < scene.nlinks; i++)
 		mode_of[i].transport = (h >> (8 + 2 * i) & 3) != 0 ? CRPC_RDMA_DC : CRPC_RDMA_RC;
 	scene.dcis = 1 + (uint32_t)(h & 3);
 	/* A peer whose target failed keeps others on the same initiator waiting until all tries are
 	 * over: that must not be taken for their peers' silence. */
-	for (i = 0; i < scene.nnodes; i++)
+	for (uint32_t i = 0; i < scene.nnodes; i++)
 		conf_of[i].peer_timeout_ns *= 64;
 }
 
@@ -99,10 +98,9 @@ end_make(struct link *l, int side)
 static bool
 ends_renew(struct link *l)
 {
-	int side, rc;
+	for (int side = 0; side < 2; side++) {
+		int rc = crpc_copyrpc_ep_reset(l->ep[side]);
 
-	for (side = 0; side < 2; side++) {
-		rc = crpc_copyrpc_ep_reset(l->ep[side]);
 		met.busy += rc == -EBUSY;
 		if (rc == -EBUSY)
 			return false;
@@ -176,9 +174,8 @@ static bool
 ends_match(const struct link *l)
 {
 	struct crpc_copyrpc_positions pos[2];
-	int side;
 
-	for (side = 0; side < 2; side++)
+	for (int side = 0; side < 2; side++)
 		crpc_copyrpc_ep_positions(l->ep[side], &pos[side]);
 	return crpc_copyrpc_positions_match(&pos[0], &pos[1], mode_of[l - scene.link].flow) == 0;
 }

@@ -17,10 +17,9 @@ network_worsen(void)
 		"drop", "corrupt", "dup", "delay", "reorder", "rnr"};
 	char text[256];
 	size_t len = 0;
-	uint32_t i;
 
 	text[0] = '\0';
-	for (i = 0; i < CRPC_DIM(kinds); i++)
+	for (uint32_t i = 0; i < CRPC_DIM(kinds); i++)
 		if (one_in(2))
 			len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s=0.0%02u",
 				len == 0 ? "" : ",", kinds[i], 1 + rnd(30));

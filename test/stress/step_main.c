@@ -81,10 +81,9 @@ static void
 check_met(enum kind kind, uint64_t seeds)
 {
 	const char *never = NULL;
-	uint32_t i;
 
 	printf("%" PRIu64 " seeds:", seeds);
-	for (i = 0; i < CRPC_DIM(wanted); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(wanted); i++) {
 		if ((wanted[i].kinds >> kind & 1) == 0)
 			continue;
 		printf(" %s %" PRIu64, wanted[i].what, *wanted[i].n);

@@ -53,17 +53,16 @@ void
 link_connect(struct link *l)
 {
 	uint8_t addr[2][ADDR_ROOM];
-	int side;
 
-	for (side = 0; side < 2; side++)
+	for (int side = 0; side < 2; side++)
 		scene.protocol->addr(l->ep[side], addr[side]);
-	for (side = 0; side < 2; side++)
+	for (int side = 0; side < 2; side++)
 		if (scene.protocol->connect(l->ep[side], addr[!side]) != 0)
 			fail("connect of link %d", (int)(l - scene.link));
 	l->life++;
 	l->broken = false;
 	l->newest[0] = l->newest[1] = 0;
-	for (side = 0; side < 2; side++) {
+	for (int side = 0; side < 2; side++) {
 		struct onesided *o = &scene.one[l - scene.link][side];
 
 		check(o->posted == o->done);
@@ -103,15 +102,13 @@ link_look(struct link *l)
 static void
 link_mend(struct link *l)
 {
-	int side;
-
-	for (side = 0; side < 2; side++)
+	for (int side = 0; side < 2; side++)
 		if (scene.node[l->node[side]].gone)
 			return; /* First the card comes back. */
-	for (side = 0; side < 2; side++)
+	for (int side = 0; side < 2; side++)
 		if (l->ep[side] != NULL)
 			scene.protocol->shutdown(l->ep[side]);
-	for (side = 0; side < 2; side++)
+	for (int side = 0; side < 2; side++)
 		if (l->ep[side] != NULL && scene.protocol->open_calls(l->ep[side]) != 0)
 			return;
 	if (scene.protocol->ends_renew(l))
@@ -121,27 +118,24 @@ link_mend(struct link *l)
 void
 node_restart(struct node *n)
 {
-	struct link *l;
-	uint32_t i;
-	int side;
-
 	say("card %d is replaced\n", (int)(n - scene.node));
 	node_close(n);
-	for (i = 1; i <= scene.nids; i++) { /* Its own calls end with it. */
+	for (uint32_t i = 1; i <= scene.nids; i++) { /* Its own calls end with it. */
 		struct record *r = &scene.id[i];
 
 		if (r->open && scene.link[r->link].node[r->side] == n - scene.node)
 			r->open = false;
 	}
-	for (i = 0; i < scene.nlinks; i++)
-		for (side = 0; side < 2; side++)
+	for (uint32_t i = 0; i < scene.nlinks; i++)
+		for (int side = 0; side < 2; side++)
 			if (scene.link[i].node[side] == n - scene.node)
 				scene.one[i][side].done = scene.one[i][side].posted;
 	node_open(n);
 	met.restarts++;
-	for (i = 0; i < scene.nlinks; i++) {
-		l = &scene.link[i];
-		for (side = 0; side < 2; side++)
+	for (uint32_t i = 0; i < scene.nlinks; i++) {
+		struct link *l = &scene.link[i];
+
+		for (int side = 0; side < 2; side++)
 			if (l->node[side] == n - scene.node) {
 				l->ep[side] = NULL;
 				check(scene.protocol->end_make(l, side));
@@ -153,12 +147,11 @@ void
 do_mend(bool all)
 {
 	uint32_t rarely = scene.kind == KIND_UD ? 10 : 3; /* Some sessions are given up before. */
-	uint32_t i;
 
-	for (i = 0; i < scene.nnodes; i++)
+	for (uint32_t i = 0; i < scene.nnodes; i++)
 		if ((scene.node[i].gone || scene.node[i].sick) && (all || one_in(rarely)))
 			node_restart(&scene.node[i]);
-	for (i = 0; i < scene.nlinks; i++) {
+	for (uint32_t i = 0; i < scene.nlinks; i++) {
 		link_look(&scene.link[i]);
 		if (scene.link[i].broken && (all || one_in(3)))
 			link_mend(&scene.link[i]);

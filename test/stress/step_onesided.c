@@ -47,7 +47,6 @@ onesided_take(const struct crpc_done *d)
 {
 	uint32_t link = (uint32_t)(d->cookie >> 16) & 0xff, side = (uint32_t)(d->cookie >> 8) & 1;
 	struct onesided *o;
-	uint64_t put;
 	uint32_t i;
 
 	check(link < scene.nlinks);
@@ -63,7 +62,7 @@ onesided_take(const struct crpc_done *d)
 	if (o->op[i].put || o->op[i].want == 0)
 		return;
 	/* Writes that were posted after a read may be done before it, none before it after it. */
-	for (put = o->op[i].want; put <= o->newest; put++)
+	for (uint64_t put = o->op[i].want; put <= o->newest; put++)
 		if (bytes_are(o->ours[i], d->len, put << 20 | d->cookie))
 			return;
 	fail("a get of %u bytes on link %u sees none of put %" PRIu64 " to %" PRIu64, d->len, link,

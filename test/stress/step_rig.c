@@ -30,14 +30,13 @@ void
 fail_at(int line, const char *fmt, ...)
 {
 	va_list ap;
-	uint32_t i;
 
 	fprintf(stderr, "%s seed %" PRIu64 ", line %d: ", kind_names[scene.kind], scene.seed, line);
 	va_start(ap, fmt);
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	fprintf(stderr, "\nlog: %s\n", crpc_log_last());
-	for (i = 0; verbose && i < scene.nnodes; i++)
+	for (uint32_t i = 0; verbose && i < scene.nnodes; i++)
 		if (scene.node[i].ctx != NULL)
 			scene.protocol->dump(scene.node[i].ctx, stderr);
 	if (verbose)
@@ -72,9 +71,8 @@ void
 bytes_make(uint8_t *p, uint32_t len, uint64_t key)
 {
 	uint64_t x = mix(key + scene.seed * 31);
-	uint32_t i;
 
-	for (i = 0; i < len; i++) {
+	for (uint32_t i = 0; i < len; i++) {
 		p[i] = (uint8_t)(x >> 24);
 		x = x * UINT64_C(6364136223846793005) + 1442695040888963407u;
 	}

@@ -22,9 +22,7 @@
 static void
 audit(bool at_rest)
 {
-	uint32_t i;
-
-	for (i = 0; i < scene.nnodes; i++)
+	for (uint32_t i = 0; i < scene.nnodes; i++)
 		if (!scene.node[i].gone && scene.protocol->audit(scene.node[i].ctx, at_rest) != 0)
 			fail("the auditor finds fault with context %u", i);
 }
@@ -86,16 +84,14 @@ turn(bool calls)
 static bool
 is_over(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < scene.nlinks; i++)
+	for (uint32_t i = 0; i < scene.nlinks; i++)
 		if (scene.link[i].broken || scene.one[i][0].done != scene.one[i][0].posted ||
 				scene.one[i][1].done != scene.one[i][1].posted)
 			return false;
-	for (i = 0; i < scene.nnodes; i++)
+	for (uint32_t i = 0; i < scene.nnodes; i++)
 		if (scene.node[i].nheld != 0)
 			return false;
-	for (i = 1; i <= scene.nids; i++) {
+	for (uint32_t i = 1; i <= scene.nids; i++) {
 		const struct record *r = &scene.id[i];
 		const struct link *l = &scene.link[r->link];
 
@@ -109,11 +105,9 @@ is_over(void)
 static void
 come_to_rest(void)
 {
-	uint32_t i, t;
-
 	if (scene.troubles != 0)
 		(void)step.faults(SOFT_MLX5_STEP_ALL, "");
-	for (t = 0; t < REST_TURN; t++) {
+	for (uint32_t t = 0; t < REST_TURN; t++) {
 		turn(false);
 		if (t % 16 != 0)
 			continue;
@@ -123,7 +117,7 @@ come_to_rest(void)
 		if (is_over())
 			break;
 	}
-	for (i = 1; i <= scene.nids; i++)
+	for (uint32_t i = 1; i <= scene.nids; i++)
 		if (scene.id[i].open)
 			fail("call %u of life %u on link %u (life %u, broken %d) does not end", i,
 				scene.id[i].life, scene.id[i].link,
@@ -137,13 +131,11 @@ come_to_rest(void)
 static void
 credits_match(void)
 {
-	struct link *l;
-	uint32_t i, t;
 	bool ok = false;
 
-	for (t = 0; t < 2000 && !ok; t++) {
+	for (uint32_t t = 0; t < 2000 && !ok; t++) {
 		scene.now += 50000;
-		for (i = 0; i < scene.nnodes; i++) {
+		for (uint32_t i = 0; i < scene.nnodes; i++) {
 			do_poll(&scene.node[i]);
 			do_recv(&scene.node[i]); /* What a caller gave up is to be served. */
 			while (scene.node[i].nheld != 0)
@@ -151,12 +143,13 @@ credits_match(void)
 		}
 		check(step.pass(SOFT_MLX5_STEP_ALL, scene.now, NULL) == 0);
 		ok = t % 8 == 7;
-		for (i = 0; ok && i < scene.nnodes; i++)
+		for (uint32_t i = 0; ok && i < scene.nnodes; i++)
 			ok = scene.protocol->audit(scene.node[i].ctx, true) == 0;
 	}
 	audit(true);
-	for (i = 0; i < scene.nlinks; i++) {
-		l = &scene.link[i];
+	for (uint32_t i = 0; i < scene.nlinks; i++) {
+		struct link *l = &scene.link[i];
+
 		link_look(l);
 		if (l->broken)
 			fail("link %u broke at rest", i);
@@ -168,9 +161,6 @@ credits_match(void)
 static void
 scene_open(uint64_t seed, enum kind kind)
 {
-	struct link *l;
-	uint32_t i;
-
 	scene_begin(seed, kind);
 	scene.troubles = one_in(4) ? 0 : rnd(kind == KIND_UD ? REFUSALS : 2 * REFUSALS);
 	scene.onesided = one_in(2) && kind != KIND_UD;
@@ -180,10 +170,11 @@ scene_open(uint64_t seed, enum kind kind)
 	scene.protocol->conf_make();
 	say("seed %" PRIu64 ": %u contexts, %u links, troubles %u\n", seed, scene.nnodes,
 		scene.nlinks, scene.troubles);
-	for (i = 0; i < scene.nnodes; i++)
+	for (uint32_t i = 0; i < scene.nnodes; i++)
 		node_open(&scene.node[i]);
-	for (i = 0; i < scene.nlinks; i++) {
-		l = &scene.link[i];
+	for (uint32_t i = 0; i < scene.nlinks; i++) {
+		struct link *l = &scene.link[i];
+
 		l->node[0] = (int)rnd(scene.nnodes);
 		l->node[1] = kind != KIND_UD && one_in(8)
 			? l->node[0]
@@ -202,11 +193,9 @@ scene_open(uint64_t seed, enum kind kind)
 static void
 let_timers_end(uint32_t ms)
 {
-	uint32_t i, t;
-
-	for (t = 0; t < ms; t++) {
+	for (uint32_t t = 0; t < ms; t++) {
 		scene.now += 1000000;
-		for (i = 0; i < scene.nnodes; i++)
+		for (uint32_t i = 0; i < scene.nnodes; i++)
 			do_poll(&scene.node[i]);
 		check(step.pass(SOFT_MLX5_STEP_ALL, scene.now, NULL) == 0);
 		do_mend(true);
@@ -220,11 +209,9 @@ let_timers_end(uint32_t ms)
 static void
 work_again(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < 8; i++)
+	for (uint32_t i = 0; i < 8; i++)
 		do_call();
-	for (i = 0; i < scene.nlinks * 2 && scene.kind == KIND_DC; i++)
+	for (uint32_t i = 0; i < scene.nlinks * 2 && scene.kind == KIND_DC; i++)
 		call_on(&scene.link[i / 2], (int)(i & 1));
 	come_to_rest();
 	if (scene.kind != KIND_DC || (scene.troubles & BREAKS) == 0)
@@ -236,10 +223,8 @@ work_again(void)
 void
 scenario_run(uint64_t seed, enum kind kind)
 {
-	uint32_t i;
-
 	scene_open(seed, kind);
-	for (i = 0; i < TURNS; i++) {
+	for (uint32_t i = 0; i < TURNS; i++) {
 		turn(true);
 		if (i % 64 == 0)
 			audit(false);
@@ -249,6 +234,6 @@ scenario_run(uint64_t seed, enum kind kind)
 		let_timers_end(300);
 	work_again();
 	credits_match();
-	for (i = 0; i < scene.nnodes; i++)
+	for (uint32_t i = 0; i < scene.nnodes; i++)
 		node_close(&scene.node[i]);
 }

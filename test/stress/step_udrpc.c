@@ -69,9 +69,7 @@ end_make(struct link *l, int side)
 static bool
 ends_renew(struct link *l)
 {
-	int side;
-
-	for (side = 0; side < 2; side++) {
+	for (int side = 0; side < 2; side++) {
 		crpc_udrpc_ep_free(l->ep[side]);
 		l->ep[side] = NULL;
 	}

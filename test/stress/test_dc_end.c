@@ -6,16 +6,12 @@
  * it on the same initiator, those lose nothing, and memory is not touched once it is said to be
  * free.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
 #include "crpc_log.h"
@@ -53,8 +49,7 @@ card_open(uint32_t dcis, uint64_t drain_ns)
 		.gid_index = -1, .dcis = dcis, .cq_depth = 1024, .drain_ns = drain_ns};
 	struct crpc_rdma *dev = crpc_rdma_open(&conf);
 
-	if (dev == NULL)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(dev != NULL);
 	return dev;
 }
 
@@ -92,26 +87,23 @@ static void
 lines_open(uint32_t dcis)
 {
 	struct crpc_copyrpc_conf conf = {.timeout_ns = 60000 * MS};
-	uint32_t i;
 
 	now = MS;
 	memset(line, 0, sizeof(line));
 	assert_int_equal(step.start(1), 0);
-	for (i = 0; i < CARDS; i++) {
+	for (uint32_t i = 0; i < CARDS; i++) {
 		conf.dev = dev[i] = card_open(dcis, 0);
 		ctx[i] = crpc_copyrpc_create(&conf);
 		assert_non_null(ctx[i]);
 	}
-	for (i = 0; i < QPS; i++)
+	for (uint32_t i = 0; i < QPS; i++)
 		line_make(&line[i], i == 0 ? DEAD : ALIVE);
 }
 
 static void
 lines_close(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < CARDS; i++) {
+	for (uint32_t i = 0; i < CARDS; i++) {
 		crpc_copyrpc_free(ctx[i]);
 		crpc_rdma_close(dev[i]);
 	}
@@ -130,18 +122,17 @@ turn(void)
 {
 	struct crpc_done done[16];
 	struct crpc_req req[16];
-	uint16_t i, n;
+	uint16_t n = crpc_copyrpc_poll(ctx[ALIVE], now, done, 16);
 
-	n = crpc_copyrpc_poll(ctx[ALIVE], now, done, 16);
 	assert_int_equal(n, 0);
 	n = crpc_copyrpc_recv(ctx[ALIVE], now, req, 16);
-	for (i = 0; i < n; i++) {
+	for (uint16_t i = 0; i < n; i++) {
 		line[req[i].peer].served++;
 		assert_int_equal(crpc_copyrpc_reply(ctx[ALIVE], now, req[i].token, "yes", 3), 0);
 	}
 	crpc_copyrpc_flush(ctx[ALIVE], now);
 	n = crpc_copyrpc_poll(ctx[OURS], now, done, 16);
-	for (i = 0; i < n; i++) {
+	for (uint16_t i = 0; i < n; i++) {
 		line[done[i].cookie].failed += done[i].status != 0;
 		line[done[i].cookie].done += done[i].status == 0;
 	}
@@ -185,8 +176,7 @@ call_one(void)
  * waits behind it on its own initiator is answered once, as soon as the device gave the dead one
  * up.
  */
-static void
-a_dead_target_does_not_stop_a_living_one(void **state)
+TEST(a_dead_target_does_not_stop_a_living_one)
 {
 	uint64_t until;
 	uint32_t during = 0;
@@ -216,17 +206,14 @@ a_dead_target_does_not_stop_a_living_one(void **state)
 
 /* The same with all of it on one initiator, and freed at once: rings and regions are gone while the
  * device still has their requests. The others go on when it has given them up. */
-static void
-freed_at_once_and_the_rest_goes_on(void **state)
+TEST(freed_at_once_and_the_rest_goes_on)
 {
-	uint32_t i;
-
 	lines_open(1);
 	line_strand();
 	crpc_copyrpc_ep_free(line[0].ours);
 	wait_done(1, 1, 100000);
 	wait_done(2, 1, 100000);
-	for (i = 0; i < 20; i++)
+	for (uint32_t i = 0; i < 20; i++)
 		call_one();
 	assert_int_equal(line[1].served, 21);
 	assert_int_equal(line[2].served, 1);
@@ -235,8 +222,7 @@ freed_at_once_and_the_rest_goes_on(void **state)
 }
 
 /* A device that is closed takes with it what has not come to its end. */
-static void
-closed_in_the_midst(void **state)
+TEST(closed_in_the_midst)
 {
 	lines_open(1);
 	line_strand();
@@ -284,31 +270,27 @@ pair_make(uint32_t i, enum card to)
 static void
 pairs_open(const enum card to[QPS], uint64_t drain_ns)
 {
-	uint32_t i;
-
 	now = MS;
 	memset(pair, 0, sizeof(pair));
 	assert_int_equal(step.start(1), 0);
-	for (i = 0; i < CARDS; i++) {
+	for (uint32_t i = 0; i < CARDS; i++) {
 		dev[i] = card_open(1, drain_ns);
 		assert_int_equal(crpc_rdma_mr_reg(dev[i], target[i], PAGE, &target_mr[i]), 0);
 	}
-	for (i = 0; i < QPS; i++)
+	for (uint32_t i = 0; i < QPS; i++)
 		pair_make(i, to[i]);
 }
 
 static void
 pairs_close(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < QPS; i++) {
+	for (uint32_t i = 0; i < QPS; i++) {
 		crpc_rdma_qp_free(pair[i].ours);
 		crpc_rdma_qp_free(pair[i].theirs);
 		crpc_rdma_mr_dereg(dev[OURS], &pair[i].mr);
 		munmap(pair[i].mem, PAGE);
 	}
-	for (i = 0; i < CARDS; i++) {
+	for (uint32_t i = 0; i < CARDS; i++) {
 		crpc_rdma_mr_dereg(dev[i], &target_mr[i]);
 		crpc_rdma_close(dev[i]);
 	}
@@ -335,13 +317,12 @@ static void
 pairs_turn(void)
 {
 	struct crpc_rdma_cqe cqe[16];
-	uint16_t i, n;
+	uint16_t n = crpc_rdma_poll(dev[OURS], cqe, 16);
 
-	n = crpc_rdma_poll(dev[OURS], cqe, 16);
-	for (i = 0; i < n; i++)
+	for (uint16_t i = 0; i < n; i++)
 		pair[cqe[i].qp_id].errors += cqe[i].type == CRPC_RDMA_CQE_ERROR;
 	n = crpc_rdma_poll(dev[ALIVE], cqe, 16);
-	for (i = 0; i < n; i++) {
+	for (uint16_t i = 0; i < n; i++) {
 		assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_RECV);
 		/* Each once, in its order. */
 		assert_int_equal(cqe[i].imm, pair[cqe[i].qp_id].arrived++);
@@ -375,17 +356,15 @@ settle(uint32_t i)
 }
 
 /* The target is dead, and the requests that it will never take lie before and between others'. */
-static void
-memory_of_a_dead_target_is_free_after_drain(void **state)
+TEST(memory_of_a_dead_target_is_free_after_drain)
 {
 	const enum card to[QPS] = {DEAD, ALIVE, ALIVE};
-	uint32_t i;
 
 	pairs_open(to, 0);
 	writes(1, ALIVE, 1);
 	pairs_turn();
 	card_dies();
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		writes(0, DEAD, 2);
 		writes(1, ALIVE, 1);
 		writes(2, ALIVE, 2);
@@ -393,7 +372,7 @@ memory_of_a_dead_target_is_free_after_drain(void **state)
 	drain(0);
 	settle(1);
 	settle(2);
-	for (i = 0; i < 20000; i++)
+	for (uint32_t i = 0; i < 20000; i++)
 		pairs_turn();
 	assert_int_equal(pair[0].errors + pair[1].errors + pair[2].errors, 0);
 	writes(1, ALIVE, 4);
@@ -402,15 +381,13 @@ memory_of_a_dead_target_is_free_after_drain(void **state)
 }
 
 /* Without drain: its region is deregistered, and then its memory goes, in the midst of it. */
-static void
-memory_is_free_after_dereg(void **state)
+TEST(memory_is_free_after_dereg)
 {
 	const enum card to[QPS] = {DEAD, ALIVE, ALIVE};
-	uint32_t i;
 
 	pairs_open(to, 0);
 	card_dies();
-	for (i = 0; i < 3; i++) {
+	for (uint32_t i = 0; i < 3; i++) {
 		writes(1, ALIVE, 1);
 		writes(0, DEAD, 2);
 		writes(2, ALIVE, 2);
@@ -429,8 +406,7 @@ memory_is_free_after_dereg(void **state)
  * A target that answers but takes nothing is waited for no longer than drain_ns. Pair 0 stands
  * before it and is in the way of pair 1, which is to end: pair 0 breaks, and 2 loses nothing.
  */
-static void
-a_stuck_target_is_given_up_in_time(void **state)
+TEST(a_stuck_target_is_given_up_in_time)
 {
 	const enum card to[QPS] = {DEAD, ALIVE, ALIVE};
 
@@ -451,19 +427,10 @@ a_stuck_target_is_given_up_in_time(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(a_dead_target_does_not_stop_a_living_one),
-		cmocka_unit_test(freed_at_once_and_the_rest_goes_on),
-		cmocka_unit_test(closed_in_the_midst),
-		cmocka_unit_test(memory_of_a_dead_target_is_free_after_drain),
-		cmocka_unit_test(memory_is_free_after_dereg),
-		cmocka_unit_test(a_stuck_target_is_given_up_in_time),
-	};
-
 	crpc_clock_init();
 	if (soft_mlx5_step_find(&step) != 0) {
 		print_message("skipped: not started by soft-mlx5\n");
 		return 77;
 	}
-	return cmocka_run_group_tests_name("dc_end", tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

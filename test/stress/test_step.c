@@ -4,14 +4,11 @@
  * but by a pass, each fault does what it says and leaves the rest alone, and each gives the
  * syndrome that a card gives. Run in step mode; in any other all functions must refuse.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
+#include "test.h"
 
 #include "crpc_clock.h"
 #include "crpc_log.h"
@@ -38,11 +35,10 @@ open_two(void)
 	uint8_t addr[2][CRPC_RDMA_ADDR_LEN];
 	struct crpc_rdma_conf conf = {.cq_depth = 64};
 	struct crpc_rdma_qp_conf qp = {.sq_depth = 16, .rq_depth = 16};
-	int i;
 
 	now = MS;
 	assert_int_equal(step.start(1), 0);
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		memset(end[i].mem, i + 1, sizeof(end[i].mem));
 		end[i].dev = crpc_rdma_open(&conf);
 		assert_non_null(end[i].dev);
@@ -55,16 +51,14 @@ open_two(void)
 		assert_non_null(end[i].qp);
 		crpc_rdma_qp_addr(end[i].qp, addr[i]);
 	}
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		assert_int_equal(crpc_rdma_qp_connect(end[i].qp, addr[!i]), 0);
 }
 
 static void
 close_two(void)
 {
-	int i;
-
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		crpc_rdma_qp_free(end[i].qp);
 		crpc_rdma_mr_dereg(end[i].dev, &end[i].mr);
 		crpc_rdma_close(end[i].dev);
@@ -107,8 +101,7 @@ comes(int i, struct crpc_rdma_cqe *cqe, uint32_t ms)
 	return false;
 }
 
-static void
-nothing_moves_but_by_a_pass(void **state)
+TEST(nothing_moves_but_by_a_pass)
 {
 	struct crpc_rdma_cqe cqe;
 	uint32_t i, work;
@@ -141,8 +134,7 @@ nothing_moves_but_by_a_pass(void **state)
 	assert_int_equal(step.pass(1, now, NULL), ENOENT);
 }
 
-static void
-faults_begin_and_end_at_run_time(void **state)
+TEST(faults_begin_and_end_at_run_time)
 {
 	struct crpc_rdma_cqe cqe;
 
@@ -195,14 +187,12 @@ static const struct {
 	{"dead=1", 1, CRPC_RDMA_WRITE_IMM, 0x15, false},
 };
 
-static void
-each_fault_gives_its_syndrome(void **state)
+TEST(each_fault_gives_its_syndrome)
 {
 	struct crpc_rdma_cqe cqe;
-	uint32_t i;
 	bool failed;
 
-	for (i = 0; i < CRPC_DIM(errors); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(errors); i++) {
 		open_two();
 		assert_int_equal(step.faults(SOFT_MLX5_STEP_ALL, ""), 0);
 		assert_int_equal(step.faults(end[errors[i].side].number, errors[i].text), 0);
@@ -222,8 +212,7 @@ each_fault_gives_its_syndrome(void **state)
 	}
 }
 
-static void
-queue_pairs_fail_and_cards_vanish(void **state)
+TEST(queue_pairs_fail_and_cards_vanish)
 {
 	struct crpc_rdma_cqe cqe;
 
@@ -275,12 +264,6 @@ other_modes_refuse(void **state)
 int
 main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(nothing_moves_but_by_a_pass),
-		cmocka_unit_test(faults_begin_and_end_at_run_time),
-		cmocka_unit_test(each_fault_gives_its_syndrome),
-		cmocka_unit_test(queue_pairs_fail_and_cards_vanish),
-	};
 	const struct CMUnitTest refused[] = {cmocka_unit_test(other_modes_refuse)};
 
 	crpc_clock_init();
@@ -290,5 +273,5 @@ main(int argc, char **argv)
 	}
 	if (argc > 1 && strcmp(argv[1], "--refused") == 0)
 		return cmocka_run_group_tests_name("step mode, refused", refused, NULL, NULL);
-	return cmocka_run_group_tests_name("step mode", tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

@@ -31,9 +31,8 @@ crpc_noinline void
 counted_init(const struct tensor_convert *v)
 {
 	static const uint64_t shape[] = {16, 10, 100};
-	uint32_t i;
 
-	for (i = 0; i < ROUNDS; i++)
+	for (uint32_t i = 0; i < ROUNDS; i++)
 		bad += crpc_tensor_init(&tensor, CRPC_TENSOR_F32, 3, shape, 0, 64) != 0;
 }
 
@@ -41,9 +40,8 @@ crpc_noinline void
 counted_take(const struct tensor_convert *v)
 {
 	struct crpc_tensor t;
-	uint32_t i;
 
-	for (i = 0; i < ROUNDS; i++)
+	for (uint32_t i = 0; i < ROUNDS; i++)
 		bad += crpc_tensor_take(&t, &tensor, &space, CRPC_TENSOR_WRITE) != 0;
 }
 
@@ -52,9 +50,8 @@ crpc_noinline void
 counted_batch(const struct tensor_convert *v)
 {
 	static const struct crpc_tensor_args args = {.nin = 1};
-	uint32_t i;
 
-	for (i = 0; i < ROUNDS; i++) {
+	for (uint32_t i = 0; i < ROUNDS; i++) {
 		crpc_tensor_batch_init(&batch, 0);
 		bad += crpc_tensor_batch_array(&batch, &tensor) != 0;
 		bad += crpc_tensor_batch_op(&batch, CRPC_TENSOR_OP_NONE, &args) != 0;
@@ -65,9 +62,8 @@ crpc_noinline void
 counted_run(const struct tensor_convert *v)
 {
 	int32_t status[CRPC_TENSOR_BATCH_OPS_MAX];
-	uint32_t i;
 
-	for (i = 0; i < ROUNDS; i++)
+	for (uint32_t i = 0; i < ROUNDS; i++)
 		bad += crpc_tensor_runner_run(runner, batch.bytes, batch.len, block, sizeof(block),
 				       0, status) != 1 ||
 		       status[0] != 0;
@@ -76,27 +72,21 @@ counted_run(const struct tensor_convert *v)
 crpc_noinline void
 counted_bf16(const struct tensor_convert *v)
 {
-	uint32_t i;
-
-	for (i = 0; i < ROUNDS; i++)
+	for (uint32_t i = 0; i < ROUNDS; i++)
 		v->f32_to_bf16(half, f32, ELEMS, false);
 }
 
 crpc_noinline void
 counted_f32(const struct tensor_convert *v)
 {
-	uint32_t i;
-
-	for (i = 0; i < ROUNDS; i++)
+	for (uint32_t i = 0; i < ROUNDS; i++)
 		v->bf16_to_f32(f32, half, ELEMS, false);
 }
 
 static const struct tensor_convert *
 variant(const char *name)
 {
-	uint32_t i;
-
-	for (i = 0; __crpc_tensor_convert[i] != NULL; i++)
+	for (uint32_t i = 0; __crpc_tensor_convert[i] != NULL; i++)
 		if (strcmp(__crpc_tensor_convert[i]->name, name) == 0 &&
 				__crpc_tensor_convert[i]->usable())
 			return __crpc_tensor_convert[i];
@@ -123,12 +113,11 @@ static const struct {
 static void
 work(const char *name)
 {
-	const struct tensor_convert *v;
-	uint32_t i;
-
 	bad += name != NULL;
-	for (i = 0; i < CRPC_DIM(cases); i++) {
-		v = cases[i].variant == NULL ? NULL : variant(cases[i].variant);
+	for (uint32_t i = 0; i < CRPC_DIM(cases); i++) {
+		const struct tensor_convert *v =
+			cases[i].variant == NULL ? NULL : variant(cases[i].variant);
+
 		if (cases[i].variant != NULL && v == NULL)
 			continue;
 		if (name == NULL) {

@@ -4,13 +4,9 @@
  * lie with its own error; what is let pass touches no byte outside, and no byte twice if it is to
  * be written; the builders make what the index arithmetic says; the bytes are those of the format.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -38,9 +34,8 @@ static uint64_t
 offset_of(const struct crpc_tensor *t, uint64_t i)
 {
 	uint64_t off = t->offset;
-	uint32_t d;
 
-	for (d = t->rank; d-- > 0; i /= t->shape[d])
+	for (uint32_t d = t->rank; d-- > 0; i /= t->shape[d])
 		off += i % t->shape[d] * (uint64_t)t->stride[d] * crpc_tensor_dtype_size(t->dtype);
 	return off;
 }
@@ -58,8 +53,7 @@ make(enum crpc_tensor_dtype dtype, uint32_t rank, const uint64_t *shape, uint64_
 /* ---- the checker ---- */
 
 /* A [4,3] f32 array at 64, and one thing wrong with it. */
-static void
-each_lie_is_refused_with_its_error(void **state)
+TEST(each_lie_is_refused_with_its_error)
 {
 	static const uint64_t shape[] = {4, 3};
 	static const struct {
@@ -114,9 +108,8 @@ each_lie_is_refused_with_its_error(void **state)
 #undef FIELD
 	};
 	struct crpc_tensor t, copy;
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(lies); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(lies); i++) {
 		t = make(CRPC_TENSOR_F32, 2, shape, 64);
 		assert_int_equal(crpc_tensor_check(&t, &space, CRPC_TENSOR_WRITE), 0);
 		memcpy((uint8_t *)&t + lies[i].at, &lies[i].value, lies[i].size);
@@ -130,8 +123,7 @@ each_lie_is_refused_with_its_error(void **state)
 }
 
 /* Both in the last byte of the segment, and in the largest segment there can be. */
-static void
-bounds_are_exact(void **state)
+TEST(bounds_are_exact)
 {
 	static const uint64_t all[] = {SIZE}, huge[] = {2}, none[] = {5, 0};
 	static const int64_t apart[] = {INT64_MAX - 1};
@@ -159,8 +151,7 @@ bounds_are_exact(void **state)
 			-EOVERFLOW);
 }
 
-static void
-what_repeats_or_overlaps_is_not_written(void **state)
+TEST(what_repeats_or_overlaps_is_not_written)
 {
 	static const uint64_t s33[] = {3, 3}, s1[] = {1}, s313[] = {3, 1, 3};
 	static const struct {
@@ -184,9 +175,8 @@ what_repeats_or_overlaps_is_not_written(void **state)
 			{3, s313, {3, 77, 1}, 0},
 	};
 	struct crpc_tensor t;
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(cases); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(cases); i++) {
 		assert_int_equal(crpc_tensor_init_strided(&t, CRPC_TENSOR_F32, cases[i].rank,
 						 cases[i].shape, cases[i].stride, 0, 0),
 				0);
@@ -255,15 +245,13 @@ tricky(void)
 	}
 }
 
-static void
-random_descriptors_are_judged_as_by_the_model(void **state)
+TEST(random_descriptors_are_judged_as_by_the_model)
 {
 	uint64_t start = seed, accepted = 0;
 	struct crpc_tensor t;
-	uint32_t i, k;
 	int want, found;
 
-	for (i = 0; i < 400000; i++) {
+	for (uint32_t i = 0; i < 400000; i++) {
 		memset(&t, 0, sizeof(t));
 		t.magic = CRPC_TENSOR_MAGIC;
 		t.version = CRPC_TENSOR_VERSION;
@@ -272,7 +260,7 @@ random_descriptors_are_judged_as_by_the_model(void **state)
 		t.offset = tricky();
 		if (rnd(&seed) % 4 != 0)
 			t.offset &= ~UINT64_C(7);
-		for (k = 0; k < t.rank && k < 8; k++) {
+		for (uint32_t k = 0; k < t.rank && k < 8; k++) {
 			t.shape[k] = rnd(&seed) % 3 ? rnd(&seed) % 4 : tricky();
 			t.stride[k] = (int64_t)(rnd(&seed) % 3 ? rnd(&seed) % 40 : tricky());
 		}
@@ -297,8 +285,7 @@ random_descriptors_are_judged_as_by_the_model(void **state)
 }
 
 /* Go to every element of what is let pass. */
-static void
-accepted_arrays_stay_inside_and_apart(void **state)
+TEST(accepted_arrays_stay_inside_and_apart)
 {
 	static uint8_t touched[SIZE];
 	uint64_t start = seed, e, off, shape[4], written = 0;
@@ -344,15 +331,13 @@ accepted_arrays_stay_inside_and_apart(void **state)
 }
 
 /* A descriptor may lie anywhere in a message. */
-static void
-take_copies_from_any_address(void **state)
+TEST(take_copies_from_any_address)
 {
 	static const uint64_t shape[] = {2, 2};
 	struct crpc_tensor t = make(CRPC_TENSOR_I16, 2, shape, 8), copy;
 	uint8_t bytes[sizeof(t) + 8];
-	uint32_t i;
 
-	for (i = 0; i < 8; i++) {
+	for (uint32_t i = 0; i < 8; i++) {
 		memcpy(bytes + i, &t, sizeof(t));
 		assert_int_equal(crpc_tensor_take(&copy, bytes + i, &space, CRPC_TENSOR_WRITE), 0);
 		memset(bytes, 0xff, sizeof(bytes)); /* the copy is what counts */
@@ -363,17 +348,15 @@ take_copies_from_any_address(void **state)
 
 /* ---- the builders ---- */
 
-static void
-init_lays_rows_after_each_other(void **state)
+TEST(init_lays_rows_after_each_other)
 {
 	static const uint64_t shape[] = {2, 3, 4}, flat[] = {6, 0, 2};
 	struct crpc_tensor t = make(CRPC_TENSOR_F32, 3, shape, 16);
-	uint64_t i;
 
 	assert_int_equal(t.length, 96);
 	assert_int_equal(crpc_tensor_elems(&t), 24);
 	assert_true(crpc_tensor_is_contiguous(&t));
-	for (i = 0; i < 24; i++)
+	for (uint64_t i = 0; i < 24; i++)
 		assert_int_equal(offset_of(&t, i), 16 + 4 * i);
 	t = make(CRPC_TENSOR_F32, 3, flat, 16);
 	assert_int_equal(t.length, 0);
@@ -381,8 +364,7 @@ init_lays_rows_after_each_other(void **state)
 	assert_true(crpc_tensor_is_contiguous(&t));
 }
 
-static void
-builders_refuse_and_leave_the_result_alone(void **state)
+TEST(builders_refuse_and_leave_the_result_alone)
 {
 	static const uint64_t shape[] = {4, 6}, other[] = {5, 5}, one[] = {24}, wide[] = {4, 7},
 			      many[] = {UINT64_C(1) << 40, 2},
@@ -419,17 +401,15 @@ builders_refuse_and_leave_the_result_alone(void **state)
 	assert_memory_equal(&t, &before, sizeof(t));
 }
 
-static void
-a_broadcast_repeats_and_can_only_be_read(void **state)
+TEST(a_broadcast_repeats_and_can_only_be_read)
 {
 	static const uint64_t row[] = {1, 3}, to[] = {2, 4, 3}, empty[] = {0, 3};
 	struct crpc_tensor t = make(CRPC_TENSOR_F32, 2, row, 40), big;
-	uint64_t i;
 
 	assert_int_equal(crpc_tensor_broadcast(&big, &t, 3, to), 0);
 	assert_int_equal(crpc_tensor_elems(&big), 24);
 	assert_int_equal(big.length, 12);
-	for (i = 0; i < 24; i++)
+	for (uint64_t i = 0; i < 24; i++)
 		assert_int_equal(offset_of(&big, i), 40 + i % 3 * 4);
 	assert_int_equal(crpc_tensor_check(&big, &space, 0), 0);
 	assert_int_equal(crpc_tensor_check(&big, &space, CRPC_TENSOR_WRITE), -ENOTUNIQ);
@@ -449,9 +429,8 @@ static uint64_t
 count_of(const struct listed *l)
 {
 	uint64_t n = 1;
-	uint32_t d;
 
-	for (d = 0; d < l->rank; d++)
+	for (uint32_t d = 0; d < l->rank; d++)
 		n *= l->shape[d];
 	return n;
 }
@@ -501,22 +480,20 @@ random_edit(struct crpc_tensor *t, struct listed *l, bool transpose)
 	edit(l, &from, perm, first, step);
 }
 
-static void
-slices_of_transposes_of_slices_are_the_right_elements(void **state)
+TEST(slices_of_transposes_of_slices_are_the_right_elements)
 {
 	uint64_t start = seed, i;
 	struct crpc_tensor t;
 	struct listed l;
-	uint32_t round, d, k;
 
-	for (round = 0; round < 3000; round++) {
+	for (uint32_t round = 0; round < 3000; round++) {
 		l.rank = (uint32_t)(rnd(&seed) % 4 + 1);
-		for (d = 0; d < l.rank; d++)
+		for (uint32_t d = 0; d < l.rank; d++)
 			l.shape[d] = rnd(&seed) % 4 + 1;
 		t = make(CRPC_TENSOR_I32, l.rank, l.shape, 4 * (rnd(&seed) % 100));
 		for (i = 0; i < count_of(&l); i++)
 			l.off[i] = t.offset + 4 * i;
-		for (k = 0; k < 4; k++) {
+		for (uint32_t k = 0; k < 4; k++) {
 			random_edit(&t, &l, rnd(&seed) % 2);
 			assert_int_equal(crpc_tensor_check(&t, &space, CRPC_TENSOR_WRITE), 0);
 			assert_int_equal(crpc_tensor_elems(&t), count_of(&l));
@@ -530,15 +507,13 @@ slices_of_transposes_of_slices_are_the_right_elements(void **state)
 	}
 }
 
-static void
-a_view_has_the_same_elements_in_order(void **state)
+TEST(a_view_has_the_same_elements_in_order)
 {
 	static const uint64_t a[] = {4, 6}, b[] = {2, 3, 4}, gone[] = {3, 0}, other[] = {0};
 	struct crpc_tensor t = make(CRPC_TENSOR_F16, 2, a, 8), v;
-	uint64_t i;
 
 	assert_int_equal(crpc_tensor_view(&v, &t, 3, b), 0);
-	for (i = 0; i < 24; i++)
+	for (uint64_t i = 0; i < 24; i++)
 		assert_int_equal(offset_of(&v, i), offset_of(&t, i));
 	assert_int_equal(crpc_tensor_view(&v, &v, 2, a), 0);
 	assert_true(crpc_tensor_equal(&v, &t));
@@ -547,8 +522,7 @@ a_view_has_the_same_elements_in_order(void **state)
 	assert_int_equal(crpc_tensor_check(&v, &space, 0), 0);
 }
 
-static void
-slicing_away_everything_stays_inside(void **state)
+TEST(slicing_away_everything_stays_inside)
 {
 	static const uint64_t shape[] = {4, 6}, none[] = {100, 0};
 	static const int64_t far[] = {INT64_MAX, 1};
@@ -565,8 +539,7 @@ slicing_away_everything_stays_inside(void **state)
 
 /* ---- questions ---- */
 
-static void
-equal_means_the_same_elements(void **state)
+TEST(equal_means_the_same_elements)
 {
 	static const uint64_t shape[] = {1, 4}, other[] = {4, 1};
 	static const int64_t stride[] = {77, 1}, wide[] = {4, 2};
@@ -590,8 +563,7 @@ equal_means_the_same_elements(void **state)
 	assert_false(crpc_tensor_equal(&a, &b));
 }
 
-static void
-spans_meet_or_not(void **state)
+TEST(spans_meet_or_not)
 {
 	static const uint64_t four[] = {4}, none[] = {0};
 	struct crpc_tensor a = make(CRPC_TENSOR_F32, 1, four, 64);
@@ -608,8 +580,7 @@ spans_meet_or_not(void **state)
 	assert_false(crpc_tensor_overlap(&a, &b));
 }
 
-static void
-types_have_sizes_and_names(void **state)
+TEST(types_have_sizes_and_names)
 {
 	static const struct {
 		const char *name;
@@ -631,8 +602,7 @@ types_have_sizes_and_names(void **state)
 	assert_int_equal(crpc_tensor_dtype_size(UINT32_MAX), 0);
 }
 
-static void
-text_says_what_stands_there(void **state)
+TEST(text_says_what_stands_there)
 {
 	static const uint64_t shape[] = {2, 3};
 	char buf[CRPC_TENSOR_TEXT_MAX], tiny[8];
@@ -661,10 +631,9 @@ print_bytes(FILE *f, const char *what, const struct crpc_tensor *t)
 {
 	const uint8_t *p = (const uint8_t *)t;
 	char buf[CRPC_TENSOR_TEXT_MAX];
-	size_t i;
 
 	fprintf(f, "%s: %s\n", what, crpc_tensor_text(t, buf, sizeof(buf)));
-	for (i = 0; i < sizeof(*t); i++)
+	for (size_t i = 0; i < sizeof(*t); i++)
 		fprintf(f, "%02x%s", p[i], i % 16 == 15 ? "\n" : " ");
 }
 
@@ -695,34 +664,9 @@ describe(void)
 	return text;
 }
 
-static void
-format_version_1_has_these_bytes(void **state)
+TEST(format_version_1_has_these_bytes)
 {
 	golden_text(GOLDEN_FILE, describe());
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(each_lie_is_refused_with_its_error),
-			cmocka_unit_test(bounds_are_exact),
-			cmocka_unit_test(what_repeats_or_overlaps_is_not_written),
-			cmocka_unit_test(random_descriptors_are_judged_as_by_the_model),
-			cmocka_unit_test(accepted_arrays_stay_inside_and_apart),
-			cmocka_unit_test(take_copies_from_any_address),
-			cmocka_unit_test(init_lays_rows_after_each_other),
-			cmocka_unit_test(builders_refuse_and_leave_the_result_alone),
-			cmocka_unit_test(a_broadcast_repeats_and_can_only_be_read),
-			cmocka_unit_test(slices_of_transposes_of_slices_are_the_right_elements),
-			cmocka_unit_test(a_view_has_the_same_elements_in_order),
-			cmocka_unit_test(slicing_away_everything_stays_inside),
-			cmocka_unit_test(equal_means_the_same_elements),
-			cmocka_unit_test(spans_meet_or_not),
-			cmocka_unit_test(types_have_sizes_and_names),
-			cmocka_unit_test(text_says_what_stands_there),
-			cmocka_unit_test(format_version_1_has_these_bytes),
-	};
-
-	return cmocka_run_group_tests_name("tensor", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -4,13 +4,9 @@
  * names something it may not is refused by itself, before its code is called; a message that is no
  * batch runs nothing; whatever the bytes are, nothing outside of the block is written.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include <errno.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -54,13 +50,12 @@ static int
 set_up(void **state)
 {
 	const struct crpc_tensor_runner_conf conf = {.offered = &offered, .elems_max = 1000};
-	uint32_t i;
 
 	runner = crpc_tensor_runner_create(&conf);
 	assert_non_null(runner);
 	assert_int_equal(crpc_tensor_runner_add(runner, 256, 2, 1, look, &seen), 0);
 	memset(memory, 0xee, sizeof(memory));
-	for (i = 0; i < 16; i++)
+	for (uint32_t i = 0; i < 16; i++)
 		offered_bytes[i] = (float)i;
 	crpc_tensor_batch_init(&batch, 0);
 	calls = 0;
@@ -71,9 +66,7 @@ set_up(void **state)
 static int
 tear_down(void **state)
 {
-	uint32_t i;
-
-	for (i = 0; i < GUARD; i++) {
+	for (uint32_t i = 0; i < GUARD; i++) {
 		assert_int_equal(memory[i], 0xee);
 		assert_int_equal(memory[GUARD + SIZE + i], 0xee);
 	}
@@ -111,10 +104,8 @@ run(void)
 static void
 runs(const int32_t *want, uint32_t n)
 {
-	uint32_t i;
-
 	assert_int_equal(run(), n);
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		if (status[i] != want[i])
 			fail_msg("operation %u: expected %d, found %d", i, want[i], status[i]);
 }
@@ -128,13 +119,11 @@ floats(uint64_t offset)
 }
 
 /* y = 2 * (2 * x) + bf16(x), with what the server offers as x. */
-static void
-operations_use_what_earlier_ones_made(void **state)
+TEST_FIXTURE(operations_use_what_earlier_ones_made, set_up, tear_down)
 {
 	static const uint64_t n = 16;
 	struct crpc_tensor half;
 	int x = vector(1, 0, 16), y = vector(0, 0, 16), z = vector(0, 64, 16), h;
-	uint32_t i;
 
 	assert_int_equal(crpc_tensor_init(&half, CRPC_TENSOR_BF16, 1, &n, 0, 128), 0);
 	h = crpc_tensor_batch_array(&batch, &half);
@@ -146,13 +135,12 @@ operations_use_what_earlier_ones_made(void **state)
 	assert_int_equal(add(CRPC_TENSOR_OP_NONE, 2, 1, x, x, y), 5);
 	assert_int_equal(crpc_tensor_batch_ops(&batch), 6);
 	RUNS(0, 0, 0, 0, 0, 0);
-	for (i = 0; i < 16; i++)
+	for (uint32_t i = 0; i < 16; i++)
 		assert_true(floats(64)[i] == (float)(5 * i));
 }
 
 /* The operation's code gets checked arrays, in order, and its status comes back. */
-static void
-user_operations_get_what_was_named(void **state)
+TEST_FIXTURE(user_operations_get_what_was_named, set_up, tear_down)
 {
 	int a = vector(0, 64, 4), b = vector(1, 16, 8), c = vector(0, 128, 2);
 	struct crpc_tensor_runner_stats stats;
@@ -177,8 +165,7 @@ user_operations_get_what_was_named(void **state)
 	assert_int_equal(stats.failed, 2);
 }
 
-static void
-each_bad_operation_is_refused_alone(void **state)
+TEST_FIXTURE(each_bad_operation_is_refused_alone, set_up, tear_down)
 {
 	static const uint64_t n3 = 3, n11 = 1001;
 	struct crpc_tensor bad, t;
@@ -227,22 +214,20 @@ each_bad_operation_is_refused_alone(void **state)
 			{CRPC_TENSOR_OP_AXPY, 1, 1, {none, y, 0}, -EINVAL},
 			{CRPC_TENSOR_OP_SCALE, 0, 1, {y, 0, 0}, 0},
 	};
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(ops); i++)
+	for (uint32_t i = 0; i < CRPC_DIM(ops); i++)
 		assert_int_equal(add(ops[i].code, ops[i].nin, ops[i].nout, ops[i].arg[0],
 						 ops[i].arg[1], ops[i].arg[2]),
 				i);
 	assert_int_equal(run(), CRPC_DIM(ops));
-	for (i = 0; i < CRPC_DIM(ops); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(ops); i++) {
 		if (status[i] != ops[i].want)
 			fail_msg("operation %u: expected %d, found %d", i, ops[i].want, status[i]);
 	}
 	assert_int_equal(calls, 1); /* of all those of code 256, one was in order */
 }
 
-static void
-stop_cancels_what_comes_later(void **state)
+TEST_FIXTURE(stop_cancels_what_comes_later, set_up, tear_down)
 {
 	int x, y;
 
@@ -257,8 +242,7 @@ stop_cancels_what_comes_later(void **state)
 	assert_int_equal(calls, 0);
 }
 
-static void
-without_a_block_only_the_offered_is_there(void **state)
+TEST_FIXTURE(without_a_block_only_the_offered_is_there, set_up, tear_down)
 {
 	int x = vector(0, 0, 8), o = vector(1, 0, 8);
 
@@ -270,8 +254,7 @@ without_a_block_only_the_offered_is_there(void **state)
 	assert_int_equal(status[1], 0);
 }
 
-static void
-what_is_no_batch_runs_nothing(void **state)
+TEST_FIXTURE(what_is_no_batch_runs_nothing, set_up, tear_down)
 {
 	static const struct {
 		size_t at;
@@ -280,11 +263,11 @@ what_is_no_batch_runs_nothing(void **state)
 			{7, 2}, {7, 255}, {8, 1}, {15, 0x80}};
 	int x = vector(0, 0, 8), y = vector(0, 64, 8);
 	uint32_t i, len;
-	uint8_t old;
 
 	add(CRPC_TENSOR_OP_COPY, 1, 1, x, y, 0);
 	for (i = 0; i < CRPC_DIM(lies); i++) {
-		old = batch.bytes[lies[i].at];
+		uint8_t old = batch.bytes[lies[i].at];
+
 		batch.bytes[lies[i].at] = lies[i].value;
 		crpc_log_clear();
 		assert_int_equal(run(), -EPROTO);
@@ -303,8 +286,7 @@ what_is_no_batch_runs_nothing(void **state)
 }
 
 /* Operations that the builder would not make. */
-static void
-arguments_out_of_range_are_refused(void **state)
+TEST_FIXTURE(arguments_out_of_range_are_refused, set_up, tear_down)
 {
 	int x = vector(0, 0, 8), y = vector(0, 64, 8);
 	struct crpc_tensor_op *op;
@@ -329,14 +311,12 @@ arguments_out_of_range_are_refused(void **state)
 	RUNS(-EINVAL);
 }
 
-static void
-builder_and_runner_say_what_is_too_much(void **state)
+TEST_FIXTURE(builder_and_runner_say_what_is_too_much, set_up, tear_down)
 {
 	const struct crpc_tensor_space many = {offered_segments, CRPC_TENSOR_SEGMENTS_MAX + 1};
 	const struct crpc_tensor_runner_conf conf = {.offered = &many};
 	struct crpc_tensor_args args = {.nin = 4, .nout = 1};
 	struct crpc_tensor t;
-	uint32_t i;
 
 	assert_null(crpc_tensor_runner_create(&conf));
 	assert_int_equal(errno, EINVAL);
@@ -349,25 +329,24 @@ builder_and_runner_say_what_is_too_much(void **state)
 
 	assert_int_equal(add(CRPC_TENSOR_OP_NONE, 1, 0, 0, 0, 0), -EINVAL); /* no array yet */
 	assert_int_equal(crpc_tensor_init(&t, CRPC_TENSOR_U8, 0, NULL, 0, 0), 0);
-	for (i = 0; i < CRPC_TENSOR_BATCH_TENSORS_MAX; i++)
+	for (uint32_t i = 0; i < CRPC_TENSOR_BATCH_TENSORS_MAX; i++)
 		assert_int_equal(crpc_tensor_batch_array(&batch, &t), i);
 	assert_int_equal(crpc_tensor_batch_array(&batch, &t), -ENOSPC);
 	assert_int_equal(add(0, 0, 0, 0, 0, 0), -EINVAL);
 	assert_int_equal(add(65536, 0, 0, 0, 0, 0), -EINVAL);
 	assert_int_equal(add(1, 1, 0, -ENOSPC, 0, 0), -EINVAL);
 	assert_int_equal(crpc_tensor_batch_op(&batch, 1, &args), -EINVAL);
-	for (i = 0; i < CRPC_TENSOR_BATCH_OPS_MAX; i++)
+	for (uint32_t i = 0; i < CRPC_TENSOR_BATCH_OPS_MAX; i++)
 		assert_int_equal(add(CRPC_TENSOR_OP_NONE, 1, 0, 63, 0, 0), i);
 	assert_int_equal(add(CRPC_TENSOR_OP_NONE, 0, 0, 0, 0, 0), -ENOSPC);
 	assert_int_equal(batch.len, CRPC_TENSOR_BATCH_BYTES_MAX);
 	assert_int_equal(run(), CRPC_TENSOR_BATCH_OPS_MAX);
-	for (i = 0; i < CRPC_TENSOR_BATCH_OPS_MAX; i++)
+	for (uint32_t i = 0; i < CRPC_TENSOR_BATCH_OPS_MAX; i++)
 		assert_int_equal(status[i], 0);
 }
 
 /* Arrays may be added between operations: those move behind them. */
-static void
-arrays_and_operations_come_in_any_order(void **state)
+TEST_FIXTURE(arrays_and_operations_come_in_any_order, set_up, tear_down)
 {
 	int x = vector(1, 0, 16), y = vector(0, 0, 16), z;
 
@@ -382,8 +361,7 @@ arrays_and_operations_come_in_any_order(void **state)
  * A good batch with random bytes in it: the guards around the block are looked at by tear_down, and
  * all else by the sanitizers.
  */
-static void
-damaged_batches_stay_in_the_block(void **state)
+TEST_FIXTURE(damaged_batches_stay_in_the_block, set_up, tear_down)
 {
 	uint64_t start = seed, done = 0;
 	uint32_t i, k, n;
@@ -446,8 +424,7 @@ change(void *arg)
  * Whatever is in the one copy, either the batch is refused or all its operations get a status and
  * stay in the block (tear_down). A second look at the bytes would find others than were checked.
  */
-static void
-a_message_that_changes_is_read_once(void **state)
+TEST_FIXTURE(a_message_that_changes_is_read_once, set_up, tear_down)
 {
 #ifdef RACES_ARE_REPORTED
 	skip(); /* the race is what is tested */
@@ -501,30 +478,9 @@ describe(void)
 	return text;
 }
 
-static void
-format_version_1_has_these_bytes(void **state)
+TEST_FIXTURE(format_version_1_has_these_bytes, set_up, tear_down)
 {
 	golden_text(GOLDEN_FILE, describe());
 }
 
-int
-main(void)
-{
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-	const struct CMUnitTest tests[] = {
-			TEST(operations_use_what_earlier_ones_made),
-			TEST(user_operations_get_what_was_named),
-			TEST(each_bad_operation_is_refused_alone),
-			TEST(stop_cancels_what_comes_later),
-			TEST(without_a_block_only_the_offered_is_there),
-			TEST(what_is_no_batch_runs_nothing),
-			TEST(arguments_out_of_range_are_refused),
-			TEST(builder_and_runner_say_what_is_too_much),
-			TEST(arrays_and_operations_come_in_any_order),
-			TEST(damaged_batches_stay_in_the_block),
-			TEST(a_message_that_changes_is_read_once),
-			TEST(format_version_1_has_these_bytes),
-	};
-
-	return cmocka_run_group_tests_name("tensor_batch", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

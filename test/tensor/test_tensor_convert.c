@@ -7,12 +7,8 @@
  * (minutes). Every variant that this CPU has must give the same bits, at every alignment and
  * length, whatever the thread's rounding mode, and touch nothing else.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
 
-#include <cmocka.h>
+#include "test.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -55,12 +51,11 @@ static void
 fill_values(struct format *f)
 {
 	int bias = (1 << (14 - f->mant_bits)) - 1;
-	uint32_t h, mant;
-	int exp;
 
-	for (h = 0; h <= f->inf; h++) {
-		exp = (int)(h >> f->mant_bits);
-		mant = h & ((1u << f->mant_bits) - 1);
+	for (uint32_t h = 0; h <= f->inf; h++) {
+		int exp = (int)(h >> f->mant_bits);
+		uint32_t mant = h & ((1u << f->mant_bits) - 1);
+
 		if (exp == 0)
 			exp = 1;
 		else
@@ -113,18 +108,15 @@ check_narrow(const struct format *f, float x)
 				crpc_tensor_f32_bits(x), (double)x, want, found);
 }
 
-static void
-widening_is_exact_and_narrowing_undoes_it(void **state)
+TEST(widening_is_exact_and_narrowing_undoes_it)
 {
-	uint32_t h, i, sign;
-	float x;
-
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		const struct format *f = &formats[i];
 
-		for (h = 0; h <= 0xffff; h++) {
-			x = f->widen((uint16_t)h);
-			sign = h & 0x8000;
+		for (uint32_t h = 0; h <= 0xffff; h++) {
+			float x = f->widen((uint16_t)h);
+			uint32_t sign = h & 0x8000;
+
 			if ((h & 0x7fff) > f->inf) {
 				assert_true(isnan(x));
 				assert_int_equal(f->narrow(x), h | 1u << (f->mant_bits - 1));
@@ -141,18 +133,15 @@ widening_is_exact_and_narrowing_undoes_it(void **state)
 }
 
 /* Between two neighbours the result changes at one point: half-way. */
-static void
-narrowing_rounds_to_nearest_even(void **state)
+TEST(narrowing_rounds_to_nearest_even)
 {
-	uint32_t h, i;
-	float x;
-
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		const struct format *f = &formats[i];
 
-		for (h = 0; h < f->inf; h++) {
+		for (uint32_t h = 0; h < f->inf; h++) {
 			/* For bf16 the last one is half-way to 2^128, which f32 has too. */
-			x = (float)((f->value[h] + f->value[h + 1]) / 2);
+			float x = (float)((f->value[h] + f->value[h + 1]) / 2);
+
 			check_narrow(f, x);
 			check_narrow(f, -x);
 			check_narrow(f, nextafterf(x, 0));
@@ -169,18 +158,16 @@ static const uint32_t edges[] = {0, 0x80000000, 1, 0x807fffff, 0x00800000, 0x7f7
 		0x7f801fff, 0x7f802000, 0x7f80ffff, 0x477fefff, 0x477ff000, 0x33000000, 0x33000001,
 		0x32ffffff, 0x387fffff, 0x38800000, 0x7f7f7fff, 0x7f7f8000, 0x3f808000, 0x3f818000};
 
-static void
-edges_and_random_floats_as_the_reference(void **state)
+TEST(edges_and_random_floats_as_the_reference)
 {
 	uint64_t start = seed;
-	uint32_t i, k;
 
-	for (i = 0; i < CRPC_DIM(edges); i++) {
-		for (k = 0; k < 2; k++)
+	for (uint32_t i = 0; i < CRPC_DIM(edges); i++) {
+		for (uint32_t k = 0; k < 2; k++)
 			check_narrow(&formats[k], crpc_tensor_f32_of_bits(edges[i]));
 	}
 	print_message("seed %llu\n", (unsigned long long)start);
-	for (i = 0; i < 1000000; i++) {
+	for (uint32_t i = 0; i < 1000000; i++) {
 		uint32_t u = (uint32_t)rnd(&seed);
 
 		check_narrow(&formats[0], crpc_tensor_f32_of_bits(u));
@@ -200,9 +187,7 @@ edges_and_random_floats_as_the_reference(void **state)
 static void
 fill_floats(float *x, size_t n)
 {
-	size_t i;
-
-	for (i = 0; i < n; i++) {
+	for (size_t i = 0; i < n; i++) {
 		uint32_t u = (uint32_t)rnd(&seed);
 
 		if (i % 3 == 0)
@@ -219,13 +204,11 @@ check_variant(const struct tensor_convert *v, size_t n, size_t dst_at, size_t sr
 {
 	static crpc_aligned(64) float f[N + 2 * EDGE], out_f[N + 2 * EDGE];
 	static crpc_aligned(64) uint16_t h[N + 2 * EDGE], out_h[N + 2 * EDGE];
-	uint32_t kind;
-	size_t i;
 
 	fill_floats(f + src_at, n);
-	for (i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		h[src_at + i] = (uint16_t)rnd(&seed);
-	for (kind = 0; kind < 2; kind++) {
+	for (uint32_t kind = 0; kind < 2; kind++) {
 		memset(out_h, 0xee, sizeof(out_h));
 		memset(out_f, 0xee, sizeof(out_f));
 		if (kind == 0) {
@@ -235,7 +218,7 @@ check_variant(const struct tensor_convert *v, size_t n, size_t dst_at, size_t sr
 			v->f32_to_f16(out_h + dst_at, f + src_at, n, stream);
 			v->f16_to_f32(out_f + dst_at, h + src_at, n, stream);
 		}
-		for (i = 0; i < N + 2 * EDGE; i++) {
+		for (size_t i = 0; i < N + 2 * EDGE; i++) {
 			bool in = i >= dst_at && i < dst_at + n;
 			size_t k = i - dst_at + src_at;
 			uint16_t want_h = in ? formats[kind].narrow(f[k]) : 0xeeee;
@@ -255,16 +238,13 @@ check_variant(const struct tensor_convert *v, size_t n, size_t dst_at, size_t sr
 static void
 check_all_shapes(const struct tensor_convert *v)
 {
-	size_t n, at;
-
-	for (n = 0; n <= 70; n++)
+	for (size_t n = 0; n <= 70; n++)
 		check_variant(v, n, EDGE - n, EDGE, n % 2);
-	for (at = 0; at < 33; at++)
+	for (size_t at = 0; at < 33; at++)
 		check_variant(v, N, at, 33 - at, at % 2);
 }
 
-static void
-variants_give_the_same_bits(void **state)
+TEST(variants_give_the_same_bits)
 {
 	const struct tensor_convert *v;
 	uint32_t i;
@@ -278,21 +258,19 @@ variants_give_the_same_bits(void **state)
 }
 
 /* Every 16-bit value through every variant, and back. */
-static void
-variants_agree_on_every_value(void **state)
+TEST(variants_agree_on_every_value)
 {
 	static uint16_t h[0x10000], back[0x10000];
 	static float f[0x10000];
 	const struct tensor_convert *v;
-	uint32_t i, k, x;
 
-	for (x = 0; x < 0x10000; x++)
+	for (uint32_t x = 0; x < 0x10000; x++)
 		h[x] = (uint16_t)x;
-	for (i = 0; (v = __crpc_tensor_convert[i]) != NULL; i++) {
-		for (k = 0; k < 2 && v->usable(); k++) {
+	for (uint32_t i = 0; (v = __crpc_tensor_convert[i]) != NULL; i++) {
+		for (uint32_t k = 0; k < 2 && v->usable(); k++) {
 			(k == 0 ? v->bf16_to_f32 : v->f16_to_f32)(f, h, 0x10000, false);
 			(k == 0 ? v->f32_to_bf16 : v->f32_to_f16)(back, f, 0x10000, false);
-			for (x = 0; x < 0x10000; x++) {
+			for (uint32_t x = 0; x < 0x10000; x++) {
 				assert_int_equal(crpc_tensor_f32_bits(f[x]),
 						crpc_tensor_f32_bits(formats[k].widen(h[x])));
 				assert_int_equal(back[x], formats[k].narrow(f[x]));
@@ -302,16 +280,14 @@ variants_agree_on_every_value(void **state)
 }
 
 /* A thread that flushes denormals and rounds upwards gets the same bits. */
-static void
-the_threads_modes_change_nothing(void **state)
+TEST(the_threads_modes_change_nothing)
 {
 #if defined(__x86_64__)
 	const struct tensor_convert *v;
 	unsigned int before = _mm_getcsr();
-	uint32_t i;
 
 	_mm_setcsr(before | 0x8000 | 0x0040 | 0x4000); /* flush to zero, denormals are zero, up */
-	for (i = 0; (v = __crpc_tensor_convert[i]) != NULL; i++) {
+	for (uint32_t i = 0; (v = __crpc_tensor_convert[i]) != NULL; i++) {
 		if (v->usable())
 			check_variant(v, N, 1, 3, false);
 	}
@@ -322,8 +298,7 @@ the_threads_modes_change_nothing(void **state)
 }
 
 /* What programs call: the choice, and the way around the caches for large arrays. */
-static void
-large_arrays_are_converted_whole(void **state)
+TEST(large_arrays_are_converted_whole)
 {
 	size_t n = CRPC_TENSOR_STREAM_BYTES / sizeof(uint16_t) + 13, i, k;
 	float *x = malloc(n * sizeof(*x));
@@ -353,15 +328,14 @@ all_floats(void **state)
 	static float x[0x10000];
 	static uint16_t want[0x10000], found[0x10000];
 	const struct tensor_convert *v;
-	uint32_t top, low, k, i;
 
-	for (top = 0; top < 0x10000; top++) {
-		for (low = 0; low < 0x10000; low++)
+	for (uint32_t top = 0; top < 0x10000; top++) {
+		for (uint32_t low = 0; low < 0x10000; low++)
 			x[low] = crpc_tensor_f32_of_bits(top << 16 | low);
-		for (k = 0; k < 2; k++) {
-			for (low = 0; low < 0x10000; low++)
+		for (uint32_t k = 0; k < 2; k++) {
+			for (uint32_t low = 0; low < 0x10000; low++)
 				want[low] = reference(&formats[k], x[low]);
-			for (i = 0; (v = __crpc_tensor_convert[i]) != NULL; i++) {
+			for (uint32_t i = 0; (v = __crpc_tensor_convert[i]) != NULL; i++) {
 				if (!v->usable())
 					continue;
 				(k == 0 ? v->f32_to_bf16 : v->f32_to_f16)(found, x, 0x10000, false);
@@ -376,20 +350,11 @@ all_floats(void **state)
 int
 main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(widening_is_exact_and_narrowing_undoes_it),
-			cmocka_unit_test(narrowing_rounds_to_nearest_even),
-			cmocka_unit_test(edges_and_random_floats_as_the_reference),
-			cmocka_unit_test(variants_give_the_same_bits),
-			cmocka_unit_test(variants_agree_on_every_value),
-			cmocka_unit_test(the_threads_modes_change_nothing),
-			cmocka_unit_test(large_arrays_are_converted_whole),
-	};
 	const struct CMUnitTest all[] = {
 			cmocka_unit_test(all_floats),
 	};
 
 	if (argc > 1 && strcmp(argv[1], "--all") == 0)
 		return cmocka_run_group_tests_name("tensor_convert_all", all, set_up, NULL);
-	return cmocka_run_group_tests_name("tensor_convert", tests, set_up, NULL);
+	return test_run(set_up, NULL);
 }

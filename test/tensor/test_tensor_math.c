@@ -3,13 +3,9 @@
  * Operations on whole arrays: whatever the strides of both sides, each element gets what the index
  * arithmetic says, and no byte beside the elements changes.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include <errno.h>
 #include <string.h>
 
@@ -29,9 +25,8 @@ static void *
 element(const struct crpc_tensor *t, uint64_t i)
 {
 	uint64_t off = 0;
-	uint32_t d;
 
-	for (d = t->rank; d-- > 0; i /= t->shape[d])
+	for (uint32_t d = t->rank; d-- > 0; i /= t->shape[d])
 		off += i % t->shape[d] * (uint64_t)t->stride[d] * crpc_tensor_dtype_size(t->dtype);
 	return (uint8_t *)crpc_tensor_ptr(t, &space) + off;
 }
@@ -82,9 +77,7 @@ random_shape(uint64_t *shape)
 static void
 fill_random(uint8_t *p, size_t n)
 {
-	size_t i;
-
-	for (i = 0; i < n; i++)
+	for (size_t i = 0; i < n; i++)
 		p[i] = (uint8_t)rnd(&seed);
 }
 
@@ -108,8 +101,7 @@ copy_one(uint32_t to, void *dst, uint32_t from, const void *src)
 	}
 }
 
-static void
-copies_of_any_strides_and_types_are_right(void **state)
+TEST(copies_of_any_strides_and_types_are_right)
 {
 	static const uint8_t pairs[][2] = {{CRPC_TENSOR_U8, CRPC_TENSOR_U8},
 			{CRPC_TENSOR_I16, CRPC_TENSOR_I16}, {CRPC_TENSOR_F32, CRPC_TENSOR_F32},
@@ -118,15 +110,13 @@ copies_of_any_strides_and_types_are_right(void **state)
 			{CRPC_TENSOR_F16, CRPC_TENSOR_F32}};
 	static uint8_t want[SIZE];
 	uint64_t shape[CRPC_TENSOR_RANK_MAX], start = seed, i;
-	struct crpc_tensor dst, src;
-	uint32_t round, rank;
-	const uint8_t *pair;
 
-	for (round = 0; round < 2000; round++) {
-		pair = pairs[rnd(&seed) % CRPC_DIM(pairs)];
-		rank = random_shape(shape);
-		src = random_array(pair[0], rank, shape, 0);
-		dst = random_array(pair[1], rank, shape, 1);
+	for (uint32_t round = 0; round < 2000; round++) {
+		const uint8_t *pair = pairs[rnd(&seed) % CRPC_DIM(pairs)];
+		uint32_t rank = random_shape(shape);
+		struct crpc_tensor src = random_array(pair[0], rank, shape, 0);
+		struct crpc_tensor dst = random_array(pair[1], rank, shape, 1);
+
 		if (rnd(&seed) % 8 == 0 && rank != 0) { /* a repeated dimension */
 			src.stride[rnd(&seed) % rank] = 0;
 			assert_int_equal(crpc_tensor_init_strided(&src,
@@ -165,18 +155,16 @@ set(const struct crpc_tensor *t, uint64_t i, double v)
 }
 
 /* With small whole numbers, which are exact however they are computed. */
-static void
-scale_and_axpy_of_any_strides_are_right(void **state)
+TEST(scale_and_axpy_of_any_strides_are_right)
 {
 	uint64_t shape[CRPC_TENSOR_RANK_MAX], start = seed, i;
-	struct crpc_tensor x, y;
-	uint32_t round, rank, dtype;
 
-	for (round = 0; round < 1000; round++) {
-		dtype = rnd(&seed) % 2 ? CRPC_TENSOR_F32 : CRPC_TENSOR_F64;
-		rank = random_shape(shape);
-		x = random_array(dtype, rank, shape, 0);
-		y = random_array(dtype, rank, shape, 1);
+	for (uint32_t round = 0; round < 1000; round++) {
+		uint32_t dtype = rnd(&seed) % 2 ? CRPC_TENSOR_F32 : CRPC_TENSOR_F64;
+		uint32_t rank = random_shape(shape);
+		struct crpc_tensor x = random_array(dtype, rank, shape, 0);
+		struct crpc_tensor y = random_array(dtype, rank, shape, 1);
+
 		memset(memory, 0, sizeof(memory));
 		for (i = 0; i < crpc_tensor_elems(&x); i++) {
 			set(&x, i, (double)(i % 100));
@@ -198,8 +186,7 @@ scale_and_axpy_of_any_strides_are_right(void **state)
 	}
 }
 
-static void
-what_does_not_fit_is_refused(void **state)
+TEST(what_does_not_fit_is_refused)
 {
 	static const uint64_t s23[] = {2, 3}, s32[] = {3, 2}, s6[] = {6};
 	struct crpc_tensor a, b, c, d;
@@ -222,14 +209,4 @@ what_does_not_fit_is_refused(void **state)
 	assert_int_equal(memory[1][23], 0xee);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-			cmocka_unit_test(copies_of_any_strides_and_types_are_right),
-			cmocka_unit_test(scale_and_axpy_of_any_strides_are_right),
-			cmocka_unit_test(what_does_not_fit_is_refused),
-	};
-
-	return cmocka_run_group_tests_name("tensor_math", tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

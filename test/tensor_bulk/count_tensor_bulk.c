@@ -8,12 +8,8 @@
  *     count_tensor_bulk              names the cases
  *     count_tensor_bulk CASE         runs one
  */
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "crpc_bulk.h"
-#include "crpc_log.h"
+#include "bulk_end.h"
+#include "count.h"
 #include "crpc_tensor_bulk.h"
 
 #define BYTES    4096u
@@ -34,62 +30,46 @@ static const struct {
 };
 
 struct side {
-	struct crpc_rdma *dev;
-	struct crpc_copyrpc *ctx;
 	struct crpc_copyrpc_ep *ep;
-	struct crpc_bulk *b;
-	struct crpc_bulk_conn *conn;
 	struct crpc_tensor_runner *runner;
 	struct crpc_tensor_bulk *net;
 };
 
+static struct bulk_end end[2];
 static struct side side[2];
 static uint64_t now = 1000;
 static crpc_aligned(64) uint8_t block[BYTES], data[BYTES];
 
-static int
-side_open(struct side *s, bool tensor)
+static bool
+side_open(struct side *s, struct bulk_end *e, bool tensor)
 {
 	const struct crpc_tensor_runner_conf run = {0};
-	struct crpc_copyrpc_conf rpc = {.ring_size = 65536};
-	struct crpc_bulk_conf bulk = {.rendezvous_min = UINT64_MAX, .shared = tensor};
-	struct crpc_tensor_bulk_conf conf = {0};
+	const struct crpc_copyrpc_conf rpc = {.ring_size = 65536};
+	const struct crpc_bulk_conf bulk = {.rendezvous_min = UINT64_MAX, .shared = tensor};
+	struct crpc_tensor_bulk_conf conf = {.block = block, .block_len = sizeof(block)};
 
-	s->dev = rpc.dev = crpc_rdma_open(&(struct crpc_rdma_conf){.device = "paper"});
-	s->ctx = s->dev == NULL ? NULL : crpc_copyrpc_create(&rpc);
-	bulk.port[0] = (struct crpc_bulk_port){.ctx = s->ctx, .dev = s->dev};
-	s->ep = s->ctx == NULL ? NULL : crpc_copyrpc_ep_create(s->ctx, 1);
-	s->b = s->ep == NULL ? NULL : crpc_bulk_create(&bulk);
-	s->conn = s->b == NULL ? NULL : crpc_bulk_conn_create(s->b, 1, 1);
-	s->runner = crpc_tensor_runner_create(&run);
-	if (s->conn == NULL || s->runner == NULL)
-		return -1;
-	conf.ctx = s->ctx;
-	conf.ep = s->ep;
-	conf.bulk = s->b;
-	conf.conn = s->conn;
-	conf.block = block;
-	conf.block_len = sizeof(block);
-	conf.runner = s->runner;
+	if (!end_device(e, "paper", &rpc) || !end_bulk(e, &bulk, 1))
+		return false;
+	conf.ctx = e->ctx;
+	conf.bulk = e->b;
+	conf.conn = e->conn;
+	conf.ep = s->ep = crpc_copyrpc_ep_create(e->ctx, 1);
+	conf.runner = s->runner = crpc_tensor_runner_create(&run);
+	if (conf.ep == NULL || conf.runner == NULL)
+		return false;
 	s->net = crpc_tensor_bulk_create(&conf);
-	return s->net == NULL ? -1 : 0;
+	return s->net != NULL;
 }
 
-static int
+static bool
 join(void)
 {
-	uint8_t ep[2][CRPC_COPYRPC_ADDR_LEN], conn[2][CRPC_BULK_ADDR_LEN];
-	int i;
+	uint8_t ep[2][CRPC_COPYRPC_ADDR_LEN];
 
-	for (i = 0; i < 2; i++) {
-		crpc_copyrpc_ep_addr(side[i].ep, ep[i]);
-		crpc_bulk_conn_addr(side[i].conn, conn[i]);
-	}
-	for (i = 0; i < 2; i++)
-		if (crpc_copyrpc_ep_connect(side[i].ep, ep[!i]) != 0 ||
-				crpc_bulk_conn_connect(side[i].conn, conn[!i]) != 0)
-			return -1;
-	return 0;
+	crpc_copyrpc_ep_addr(side[0].ep, ep[0]);
+	crpc_copyrpc_ep_addr(side[1].ep, ep[1]);
+	return crpc_copyrpc_ep_connect(side[0].ep, ep[1]) == 0 &&
+		crpc_copyrpc_ep_connect(side[1].ep, ep[0]) == 0 && ends_connect(end);
 }
 
 /* ---- what is counted ---- */
@@ -98,18 +78,18 @@ static crpc_noinline int
 counted_bulk_post(uint64_t tag)
 {
 	uint64_t req;
-	int rc = crpc_bulk_irecv(side[1].conn, now, tag, block, BYTES, 0, 0, &req);
+	int rc = crpc_bulk_irecv(end[1].conn, now, tag, block, BYTES, 0, 0, &req);
 
-	return rc != 0 ? rc : crpc_bulk_isend(side[0].conn, now, tag, data, BYTES, 0, 0, &req);
+	return rc != 0 ? rc : crpc_bulk_isend(end[0].conn, now, tag, data, BYTES, 0, 0, &req);
 }
 
 static crpc_noinline uint32_t
-counted_bulk_turn(struct side *s)
+counted_bulk_turn(struct bulk_end *e)
 {
 	struct crpc_bulk_result result[4];
 
-	crpc_bulk_progress(s->b, now);
-	return crpc_bulk_test_burst(s->b, result, 4);
+	crpc_bulk_progress(e->b, now);
+	return crpc_bulk_test_burst(e->b, result, 4);
 }
 
 static crpc_noinline int
@@ -137,7 +117,7 @@ bulk_message(uint64_t tag)
 		return -1;
 	for (i = 0; i < TURNS && ended < 2; i++) {
 		now += 1000;
-		ended += counted_bulk_turn(&side[i & 1]);
+		ended += counted_bulk_turn(&end[i & 1]);
 	}
 	return ended == 2 ? 0 : -1;
 }
@@ -176,13 +156,12 @@ tensor_message(size_t which)
 	struct crpc_tensor_bulk_put put = {.data = data,
 			.dtype = cases[which].half ? CRPC_TENSOR_BF16 : CRPC_TENSOR_F32};
 	static struct crpc_tensor_batch b;
-	uint32_t i;
 	int rc = crpc_tensor_init(&put.dst, CRPC_TENSOR_F32, 1, &elems, 0, 0);
 
 	batch_make(&b, &put.dst, cases[which].separate ? 1 : cases[which].ops);
 	if (rc == 0)
 		rc = request(&put, 1, &b);
-	for (i = 1; cases[which].separate && i < cases[which].ops && rc == 0; i++)
+	for (uint32_t i = 1; cases[which].separate && i < cases[which].ops && rc == 0; i++)
 		rc = request(NULL, 0, &b);
 	return rc;
 }
@@ -193,8 +172,8 @@ run(size_t which)
 	uint32_t i;
 	int rc = 0;
 
-	if (side_open(&side[0], cases[which].ops != 0) != 0 ||
-			side_open(&side[1], cases[which].ops != 0) != 0 || join() != 0) {
+	if (!side_open(&side[0], &end[0], cases[which].ops != 0) ||
+		!side_open(&side[1], &end[1], cases[which].ops != 0) || !join()) {
 		fprintf(stderr, "cannot set up: %s\n", crpc_log_last());
 		return 1;
 	}
@@ -209,13 +188,5 @@ run(size_t which)
 int
 main(int argc, char **argv)
 {
-	size_t i;
-
-	for (i = 0; i < CRPC_DIM(cases); i++) {
-		if (argc < 2)
-			printf("%s\n", cases[i].name);
-		else if (strcmp(argv[1], cases[i].name) == 0)
-			return run(i);
-	}
-	return argc < 2 ? 0 : 1;
+	return run(count_case(argc, argv, cases, sizeof(cases[0]), CRPC_DIM(cases)));
 }

@@ -69,9 +69,7 @@ byte_of(uint64_t i, uint32_t seed)
 static inline void
 array_fill(void *p, uint64_t len, uint32_t seed)
 {
-	uint64_t i;
-
-	for (i = 0; i < len; i++)
+	for (uint64_t i = 0; i < len; i++)
 		((uint8_t *)p)[i] = byte_of(i, seed);
 }
 
@@ -113,13 +111,12 @@ static inline void
 end_runner(struct end *e)
 {
 	const struct crpc_tensor_runner_conf conf = {0};
-	uint32_t code;
 
 	e->want = aligned_alloc(64, ELEMS_MAX * 8);
 	e->wire = aligned_alloc(64, ELEMS_MAX * 8);
 	e->runner = crpc_tensor_runner_create(&conf);
 	assert_true(e->want != NULL && e->wire != NULL && e->runner != NULL);
-	for (code = OP_SAME; code < OPS_END; code++)
+	for (uint32_t code = OP_SAME; code < OPS_END; code++)
 		assert_int_equal(crpc_tensor_runner_add(e->runner, code, 1, 0, op_check, e), 0);
 }
 
@@ -132,8 +129,7 @@ end_net(struct end *e)
 
 	e->ep = crpc_copyrpc_ep_create(e->ctx, PEER);
 	e->conn = crpc_bulk_conn_create(e->b, 1, 1);
-	if (e->ep == NULL || e->conn == NULL)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(e->ep != NULL && e->conn != NULL);
 	conf.ep = e->ep;
 	conf.conn = e->conn;
 	e->net = crpc_tensor_bulk_create(&conf);
@@ -150,16 +146,14 @@ end_open(struct end *e, const struct crpc_bulk_conf *bulk, bool owner)
 
 	memset(e, 0, sizeof(*e));
 	e->dev = crpc_rdma_open(&rdma);
-	if (e->dev == NULL)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(e->dev != NULL);
 	rpc.dev = e->dev;
 	e->ctx = crpc_copyrpc_create(&rpc);
 	assert_non_null(e->ctx);
 	conf.port[0] = (struct crpc_bulk_port){.ctx = e->ctx, .dev = e->dev};
 	conf.shared = true;
 	e->b = crpc_bulk_create(&conf);
-	if (e->b == NULL)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(e->b != NULL);
 	if (owner) {
 		e->memory = aligned_alloc(GUARD, BLOCK + 2 * GUARD);
 		assert_non_null(e->memory);
@@ -181,18 +175,15 @@ end_addr(struct end *e, struct end_addr *addr)
 static inline void
 end_connect(struct end *e, const struct end_addr *peer)
 {
-	if (crpc_copyrpc_ep_connect(e->ep, peer->ep) != 0 ||
-			crpc_bulk_conn_connect(e->conn, peer->conn) != 0)
-		fail_msg("%s", crpc_log_last());
+	assert_or_log(crpc_copyrpc_ep_connect(e->ep, peer->ep) == 0 &&
+		crpc_bulk_conn_connect(e->conn, peer->conn) == 0);
 }
 
 /* Nothing was written beside the block. */
 static inline void
 end_guards(const struct end *e)
 {
-	uint32_t i;
-
-	for (i = 0; e->memory != NULL && i < GUARD; i++) {
+	for (uint32_t i = 0; e->memory != NULL && i < GUARD; i++) {
 		assert_int_equal(e->memory[i], 0xee);
 		assert_int_equal(e->block[BLOCK + i], 0xee);
 	}

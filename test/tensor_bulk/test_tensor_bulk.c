@@ -4,24 +4,19 @@
  * the bytes of a request, destinations, and a connection that breaks.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "bulk_rig.h"
 #include "crpc_tensor_bulk.h"
 #include "golden.h"
 
-#define BLOCK  (1u << 20)
-#define ELEMS  20000u
-#define TURNS  2000000
+#define BLOCK (1u << 20)
+#define ELEMS 20000u
+#define TURNS 2000000
 
-static struct rig rig;
 static struct crpc_copyrpc_ep *ep[2];
 static struct crpc_tensor_bulk *net[2];
 static uint8_t *block;
@@ -31,37 +26,40 @@ static void
 connect_eps(void)
 {
 	uint8_t addr[2][CRPC_COPYRPC_ADDR_LEN];
-	int side;
 
-	for (side = 0; side < 2; side++) {
+	for (int side = 0; side < 2; side++) {
 		ep[side] = crpc_copyrpc_ep_create(rig.ctx[side][0], 5);
 		assert_non_null(ep[side]);
 		crpc_copyrpc_ep_addr(ep[side], addr[side]);
 	}
-	for (side = 0; side < 2; side++)
-		assert_int_equal(crpc_copyrpc_ep_connect(ep[side], addr[!side]), 0);
+	for (int side = 0; side < 2; side++)
+		assert_ok(crpc_copyrpc_ep_connect(ep[side], addr[!side]));
 }
 
 static int
 setup(void **state)
 {
-	const struct crpc_bulk_conf conf = {.chunk = 16384, .slots = 4, .shared = true,
-			.timeout_ns = 20000000, .confirm_ns = 5000000};
+	const struct crpc_bulk_conf conf = {.chunk = 16384,
+		.slots = 4,
+		.shared = true,
+		.timeout_ns = 20000000,
+		.confirm_ns = 5000000};
 	const struct crpc_tensor_runner_conf run = {0};
-	int side;
 
-	rig_init(&rig, &conf, &conf, 1, 1, 11);
+	rig_init(&conf, &conf, 1, 1, 11);
 	connect_eps();
 	block = aligned_alloc(CRPC_CACHE_LINE, BLOCK);
 	runner = crpc_tensor_runner_create(&run);
 	assert_true(block != NULL && runner != NULL);
 	memset(block, 0, BLOCK);
-	for (side = 0; side < 2; side++) {
-		const struct crpc_tensor_bulk_conf c = {.ctx = rig.ctx[side][0], .ep = ep[side],
-				.bulk = rig.b[side], .conn = rig.conn[side],
-				.block = side == 1 ? block : NULL,
-				.block_len = side == 1 ? BLOCK : 0,
-				.runner = side == 1 ? runner : NULL};
+	for (int side = 0; side < 2; side++) {
+		const struct crpc_tensor_bulk_conf c = {.ctx = rig.ctx[side][0],
+			.ep = ep[side],
+			.bulk = rig.b[side],
+			.conn = rig.conn[side],
+			.block = side == 1 ? block : NULL,
+			.block_len = side == 1 ? BLOCK : 0,
+			.runner = side == 1 ? runner : NULL};
 
 		net[side] = crpc_tensor_bulk_create(&c);
 		assert_non_null(net[side]);
@@ -74,7 +72,7 @@ teardown(void **state)
 {
 	crpc_tensor_bulk_free(net[0]);
 	crpc_tensor_bulk_free(net[1]);
-	rig_fini(&rig);
+	rig_fini();
 	crpc_tensor_runner_free(runner);
 	free(block);
 	return 0;
@@ -110,31 +108,29 @@ array(enum crpc_tensor_dtype dtype, uint64_t elems, uint64_t offset)
 {
 	struct crpc_tensor t;
 
-	assert_int_equal(crpc_tensor_init(&t, dtype, 1, &elems, 0, offset), 0);
+	assert_ok(crpc_tensor_init(&t, dtype, 1, &elems, 0, offset));
 	return t;
 }
 
 /* As many calls as there are places, of many arrays: the pool is smaller, all of them end. */
-static void
-many_calls_end(void **state)
+TEST_FIXTURE(many_calls_end, setup, teardown)
 {
 	struct crpc_tensor_bulk_put put[CRPC_TENSOR_BULK_ARRAYS_MAX];
 	struct crpc_tensor_bulk_done done[64];
 	static uint16_t data[64 * 3][1000];
 	uint32_t i, k, open = 0, ended = 0;
-	int rc;
 
 	for (i = 0; i < 64 * 3; i++)
 		for (k = 0; k < 1000; k++)
 			data[i][k] = (uint16_t)(i * 1000 + k);
 	for (i = 0, k = 0; ended < 64 && i < TURNS; i++) {
-		rc = 0;
+		int rc = 0;
+
 		while (open < 64 && rc == 0) {
 			for (k = 0; k < 3; k++) {
 				put[k] = (struct crpc_tensor_bulk_put){.data = data[open * 3 + k],
-						.dtype = CRPC_TENSOR_U16,
-						.dst = array(CRPC_TENSOR_U16, 1000,
-								(open * 3 + k) * 2048)};
+					.dtype = CRPC_TENSOR_U16,
+					.dst = array(CRPC_TENSOR_U16, 1000, (open * 3 + k) * 2048)};
 			}
 			rc = crpc_tensor_bulk_call(net[0], rig.w.now_ns, put, 3, NULL, open);
 			open += rc == 0;
@@ -157,22 +153,19 @@ golden(const uint8_t *bytes, uint32_t len)
 	char *text = NULL;
 	size_t size = 0;
 	FILE *f = open_memstream(&text, &size);
-	uint32_t i;
 
 	assert_non_null(f);
-	for (i = 0; i < len; i++)
+	for (uint32_t i = 0; i < len; i++)
 		fprintf(f, "%02x%c", bytes[i], i % 16 == 15 || i == len - 1 ? '\n' : ' ');
 	fclose(f);
 	golden_text(CRPC_GOLDEN_DIR "/tensor_bulk_v1.txt", text);
 }
 
-static void
-request_has_these_bytes(void **state)
+TEST_FIXTURE(request_has_these_bytes, setup, teardown)
 {
 	static uint16_t data[300];
-	struct crpc_tensor_bulk_put put = {.data = data,
-			.dtype = CRPC_TENSOR_BF16,
-			.dst = array(CRPC_TENSOR_F32, 300, 4096)};
+	struct crpc_tensor_bulk_put put = {
+		.data = data, .dtype = CRPC_TENSOR_BF16, .dst = array(CRPC_TENSOR_F32, 300, 4096)};
 	static struct crpc_tensor_batch b;
 	struct crpc_copyrpc *ctx = rig.ctx[1][0];
 	struct crpc_done done[4];
@@ -184,10 +177,10 @@ request_has_these_bytes(void **state)
 	crpc_tensor_batch_init(&b, 0);
 	x = crpc_tensor_batch_array(&b, &put.dst);
 	crpc_tensor_batch_op(&b, CRPC_TENSOR_OP_SCALE,
-			&(struct crpc_tensor_args){.nout = 1, .arg = {x}, .value = 0.5});
+		&(struct crpc_tensor_args){.nout = 1, .arg = {x}, .value = 0.5});
 	/* Not number 0: that of the second call is written. */
 	for (i = 0; i < 2; i++)
-		assert_int_equal(crpc_tensor_bulk_call(net[0], rig.w.now_ns, &put, 1, &b, 0), 0);
+		assert_ok(crpc_tensor_bulk_call(net[0], rig.w.now_ns, &put, 1, &b, 0));
 	for (i = 0, x = 0; i < 1000 && !seen; i++) {
 		rig.w.now_ns += 1000;
 		crpc_tensor_bulk_progress(net[0], rig.w.now_ns);
@@ -208,65 +201,50 @@ request_has_these_bytes(void **state)
 /*
  * Destinations that the block does not hold, or that have gaps: refused there, nothing is written.
  */
-static void
-destinations_are_checked(void **state)
+TEST_FIXTURE(destinations_are_checked, setup, teardown)
 {
 	static uint16_t data[1000];
 	struct crpc_tensor_bulk_put put = {.data = data, .dtype = CRPC_TENSOR_U16};
 	struct crpc_tensor_bulk_done done;
-	uint32_t i;
 
 	memset(block, 0x33, BLOCK);
 	put.dst = array(CRPC_TENSOR_U16, 1000, BLOCK - 1998);
-	assert_int_equal(crpc_tensor_bulk_call(net[0], rig.w.now_ns, &put, 1, NULL, 0), 0);
+	assert_ok(crpc_tensor_bulk_call(net[0], rig.w.now_ns, &put, 1, NULL, 0));
 	calls_end(&done, 1);
 	assert_int_equal(done.status, -ERANGE);
 	put.dst.segment = 1;
-	assert_int_equal(crpc_tensor_bulk_call(net[0], rig.w.now_ns, &put, 1, NULL, 0), 0);
+	assert_ok(crpc_tensor_bulk_call(net[0], rig.w.now_ns, &put, 1, NULL, 0));
 	calls_end(&done, 1);
 	assert_int_equal(done.status, -ENOENT);
 	put.dst = array(CRPC_TENSOR_U16, 1000, 0);
-	assert_int_equal(crpc_tensor_slice(&put.dst, &put.dst, 0, 0, 500, 2), 0);
+	assert_ok(crpc_tensor_slice(&put.dst, &put.dst, 0, 0, 500, 2));
 	assert_int_equal(crpc_tensor_bulk_call(net[0], rig.w.now_ns, &put, 1, NULL, 0), -EINVAL);
 	put.dst = array(CRPC_TENSOR_U16, 1000, 0);
 	put.dtype = CRPC_TENSOR_I32; /* no conversion */
 	assert_int_equal(
 		crpc_tensor_bulk_call(net[0], rig.w.now_ns, &put, 1, NULL, 0), -EOPNOTSUPP);
-	for (i = 0; i < BLOCK; i++)
+	for (uint32_t i = 0; i < BLOCK; i++)
 		assert_int_equal(block[i], 0x33);
 	assert_int_equal(crpc_tensor_bulk_stats(net[1])->refused, 2);
 }
 
 /* An array is announced and its connection goes: the call ends, here and there. */
-static void
-broken_connection_ends_calls(void **state)
+TEST_FIXTURE(broken_connection_ends_calls, setup, teardown)
 {
 	static float data[ELEMS];
-	struct crpc_tensor_bulk_put put = {.data = data, .dtype = CRPC_TENSOR_F32,
-			.dst = array(CRPC_TENSOR_F32, ELEMS, 0)};
+	struct crpc_tensor_bulk_put put = {
+		.data = data, .dtype = CRPC_TENSOR_F32, .dst = array(CRPC_TENSOR_F32, ELEMS, 0)};
 	struct crpc_tensor_bulk_done done[3];
-	uint32_t i;
 
-	for (i = 0; i < 3; i++)
-		assert_int_equal(crpc_tensor_bulk_call(net[0], rig.w.now_ns, &put, 1, NULL, i), 0);
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
+		assert_ok(crpc_tensor_bulk_call(net[0], rig.w.now_ns, &put, 1, NULL, i));
+	for (uint32_t i = 0; i < 3; i++)
 		turn(i);
 	crpc_bulk_conn_shutdown(rig.conn[0]);
 	calls_end(done, 3);
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
 		if (done[i].status != -ECONNRESET && done[i].status != -ETIMEDOUT)
 			fail_msg("call %u ended with %d", i, done[i].status);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(request_has_these_bytes, setup, teardown),
-		cmocka_unit_test_setup_teardown(many_calls_end, setup, teardown),
-		cmocka_unit_test_setup_teardown(destinations_are_checked, setup, teardown),
-		cmocka_unit_test_setup_teardown(broken_connection_ends_calls, setup, teardown),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, rig_close)

@@ -9,14 +9,10 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <sys/socket.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "child.h"
 #include "crpc_atomic.h"
 #include "tensor_bulk_end.h"
@@ -28,13 +24,12 @@ static void
 make(const struct crpc_bulk_conf *conf, bool both_own)
 {
 	struct end_addr addr[2];
-	int i;
 
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		end_open(&end[i], conf, i == 1 || both_own);
 		end_addr(&end[i], &addr[i]);
 	}
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		end_connect(&end[i], &addr[!i]);
 }
 
@@ -71,7 +66,6 @@ static void
 call_ok(const struct crpc_tensor_bulk_put *put, uint32_t n, const struct crpc_tensor_batch *b)
 {
 	struct crpc_tensor_bulk_done done;
-	uint32_t i;
 
 	assert_int_equal(crpc_tensor_bulk_call(end[0].net, crpc_clock_ns(), put, n, b, 9), 0);
 	calls_end(&done, 1);
@@ -79,7 +73,7 @@ call_ok(const struct crpc_tensor_bulk_put *put, uint32_t n, const struct crpc_te
 		fail_msg("status %d: %s", done.status, crpc_log_last());
 	assert_int_equal(done.cookie, 9);
 	assert_int_equal(done.nops, b == NULL ? 0 : crpc_tensor_batch_ops(b));
-	for (i = 0; i < done.nops; i++)
+	for (uint32_t i = 0; i < done.nops; i++)
 		if (done.op[i] != 0)
 			fail_msg("operation %u: %d", i, done.op[i]);
 }
@@ -120,8 +114,7 @@ array_arrives(uint32_t from, uint32_t to, uint64_t elems, uint32_t content)
 }
 
 /* From nothing to many chunks, eager and rendezvous, off by one around a chunk. */
-static void
-every_type_arrives_on_every_path(void **state)
+TEST(every_type_arrives_on_every_path)
 {
 	static const struct crpc_bulk_conf confs[] = {{.chunk = 16384, .slots = 4},
 			{.chunk = 65536, .rendezvous_min = 30000},
@@ -156,8 +149,7 @@ batch_axpy(struct crpc_tensor_batch *b, const struct crpc_tensor *x, const struc
  * what the one before made. A failing one in the middle: the others run, or are canceled on
  * request.
  */
-static void
-operations_are_fused(void **state)
+TEST(operations_are_fused)
 {
 	enum { N = 50000 };
 	static float x[N], y[N];
@@ -170,14 +162,13 @@ operations_are_fused(void **state)
 	const float *got = (const float *)(const void *)(end[0].block);
 	static struct crpc_tensor_batch b;
 	struct crpc_tensor_bulk_done done;
-	uint32_t i, stop;
 
-	for (i = 0; i < N; i++) {
+	for (uint32_t i = 0; i < N; i++) {
 		x[i] = (float)(i % 512);
 		y[i] = (float)(i % 100);
 		h[i] = (uint16_t)(0x3f80 + i % 4 * 0x80); /* 1, 2, 4, 8 */
 	}
-	for (stop = 0; stop < 2; stop++) {
+	for (uint32_t stop = 0; stop < 2; stop++) {
 		make(&(struct crpc_bulk_conf){.slots = 0}, false);
 		got = (const float *)(const void *)(end[1].block + sizeof(x));
 		crpc_tensor_batch_init(&b, stop ? CRPC_TENSOR_BATCH_STOP : 0);
@@ -194,7 +185,7 @@ operations_are_fused(void **state)
 		assert_int_equal(done.op[1], 0);
 		assert_int_equal(done.op[2], -ENOSYS);
 		assert_int_equal(done.op[3], stop ? -ECANCELED : 0);
-		for (i = 0; i < N; i++)
+		for (uint32_t i = 0; i < N; i++)
 			assert_true(got[i] == 3 * y[i] + 2 * x[i] -
 					(stop ? 0 : (float)(1u << i % 4)));
 		/* Operations alone, on what is there. */
@@ -238,17 +229,17 @@ static void
 work_make(struct side *s, uint32_t slot)
 {
 	struct work *w = &s->work[slot];
-	const uint32_t *p;
-	uint32_t i, content;
-	uint64_t elems;
 
 	w->n = rnd_below(&s->rng, 4);
 	crpc_tensor_batch_init(&w->b, 0);
-	for (i = 0; i < w->n; i++) {
-		p = pair[rnd_below(&s->rng, CRPC_DIM(pair) - 1)]; /* 8 bytes each do not fit */
-		elems = rnd_below(&s->rng, 8) == 0 ? rnd_below(&s->rng, SLOT_ELEMS)
+	for (uint32_t i = 0; i < w->n; i++) {
+		/* 8 bytes each do not fit */
+		const uint32_t *p = pair[rnd_below(&s->rng, CRPC_DIM(pair) - 1)];
+
+		uint64_t elems = rnd_below(&s->rng, 8) == 0 ? rnd_below(&s->rng, SLOT_ELEMS)
 						   : rnd_below(&s->rng, 3000);
-		content = rnd_below(&s->rng, 1000000);
+		uint32_t content = rnd_below(&s->rng, 1000000);
+
 		array_fill(w->data[i], elems * crpc_tensor_dtype_size(p[0]), content);
 		w->put[i] = (struct crpc_tensor_bulk_put){.data = w->data[i],
 			.dtype = p[0],
@@ -261,12 +252,11 @@ work_make(struct side *s, uint32_t slot)
 static void
 side_begin(struct side *s)
 {
-	struct work *w;
-	uint32_t i;
 	int rc;
 
-	for (i = 0; i < SLOTS && s->begun < CALLS; i++) {
-		w = &s->work[i];
+	for (uint32_t i = 0; i < SLOTS && s->begun < CALLS; i++) {
+		struct work *w = &s->work[i];
+
 		if (w->open)
 			continue;
 		work_make(s, i);
@@ -327,39 +317,37 @@ side_run(void *arg)
 	return NULL;
 }
 
-static void
-both_ways_at_once(void **state)
+TEST(both_ways_at_once)
 {
 	static struct side side[2];
 	_Atomic uint32_t over[2] = {0, 0};
 	pthread_t thread[2];
-	uint32_t i, k, m;
 
 	if (device_on_paper())
 		skip();
 	make(&(struct crpc_bulk_conf){.chunk = 16384, .slots = 8, .rendezvous_min = 100000}, true);
 	memset(side, 0, sizeof(side));
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		side[i].e = &end[i];
 		side[i].index = (int)i;
 		side[i].rng = 77 + i;
 		side[i].over = over;
-		for (k = 0; k < SLOTS; k++)
-			for (m = 0; m < 3; m++)
+		for (uint32_t k = 0; k < SLOTS; k++)
+			for (uint32_t m = 0; m < 3; m++)
 				side[i].work[k].data[m] =
 					aligned_alloc(64, SLOT_ELEMS / 16 * 64 + 64);
 	}
-	for (i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&thread[i], NULL, side_run, &side[i]), 0);
-	for (i = 0; i < 2; i++)
+	for (uint32_t i = 0; i < 2; i++)
 		pthread_join(thread[i], NULL);
-	for (i = 0; i < 2; i++) {
+	for (uint32_t i = 0; i < 2; i++) {
 		if (side[i].why != NULL)
 			fail_msg("side %u, after %u calls: %s", i, side[i].ended, side[i].why);
 		assert_true(side[i].again > 0);
 		assert_int_equal(crpc_tensor_bulk_stats(end[i].net)->served, CALLS);
-		for (k = 0; k < SLOTS; k++)
-			for (m = 0; m < 3; m++)
+		for (uint32_t k = 0; k < SLOTS; k++)
+			for (uint32_t m = 0; m < 3; m++)
 				free(side[i].work[k].data[m]);
 	}
 	unmake();
@@ -429,8 +417,7 @@ raw_end(int32_t *status, uint32_t n)
  * More calls than there are places are refused there, and those whose arrays never come give their
  * places back in time. Here a call too many is not taken.
  */
-static void
-places_are_taken_and_come_back(void **state)
+TEST(places_are_taken_and_come_back)
 {
 	enum { RAW = CRPC_TENSOR_BULK_CALLS + 1 };
 	struct crpc_bulk_conf conf = {.timeout_ns = 200000000};
@@ -464,8 +451,7 @@ places_are_taken_and_come_back(void **state)
 }
 
 /* An owner that does nothing: calls end by their deadline, and their arrays are ours again. */
-static void
-calls_to_a_silent_owner_end(void **state)
+TEST(calls_to_a_silent_owner_end)
 {
 	struct crpc_bulk_conf conf = {.timeout_ns = 300000000, .confirm_ns = 100000000};
 	struct crpc_tensor_bulk_put put = {
@@ -507,8 +493,7 @@ head_spoil(uint8_t *msg, uint32_t len)
 }
 
 /* Heads of random faults: each is answered, nothing beside the block changes, and calls go on. */
-static void
-heads_that_lie_are_refused(void **state)
+TEST(heads_that_lie_are_refused)
 {
 	enum { TRIES = 400, ROUND = 8 };
 	struct crpc_bulk_conf conf = {.timeout_ns = 2000000, .confirm_ns = 200000000};
@@ -517,20 +502,20 @@ heads_that_lie_are_refused(void **state)
 	static uint8_t msg[BATCH_AT + CRPC_TENSOR_BATCH_BYTES_MAX] crpc_aligned(8);
 	static struct crpc_tensor_batch b;
 	int32_t status[ROUND];
-	uint32_t i, k, len;
 
 	make(&conf, false);
 	crpc_tensor_batch_init(&b, 0);
 	batch_one(&b, CRPC_TENSOR_OP_SCALE, &f, 2);
-	for (i = 0; i < TRIES; i += ROUND) {
-		for (k = 0; k < ROUND; k++) {
-			len = head_make(msg, 5000 + i + k, &dst, &b);
+	for (uint32_t i = 0; i < TRIES; i += ROUND) {
+		for (uint32_t k = 0; k < ROUND; k++) {
+			uint32_t len = head_make(msg, 5000 + i + k, &dst, &b);
+
 			len = head_spoil(msg, len);
 			assert_int_equal(crpc_copyrpc_call(end[0].ep, crpc_clock_ns(), msg, len,
 							256, k), 0);
 		}
 		raw_end(status, ROUND);
-		for (k = 0; k < ROUND; k++)
+		for (uint32_t k = 0; k < ROUND; k++)
 			assert_true(status[k] <= 0 && status[k] >= -4095);
 		end_guards(&end[1]);
 	}
@@ -622,22 +607,20 @@ end_reset(struct end *e)
  * The caller dies while its arrays are on their way: its places come back, and the next one is
  * served.
  */
-static void
-owner_outlives_killed_callers(void **state)
+TEST(owner_outlives_killed_callers)
 {
 	const struct crpc_bulk_conf conf = {.chunk = 16384, .timeout_ns = 2000000000,
 			.confirm_ns = 500000000};
 	const struct crpc_tensor_bulk_stats *stats;
 	uint64_t until, served;
 	struct end *e = &end[1];
-	uint32_t round;
-	pid_t pid;
 	int fd;
 
 	if (device_on_paper())
 		skip();
-	for (round = 0; round < 3; round++) {
-		pid = peer_start(&conf, false, &fd);
+	for (uint32_t round = 0; round < 3; round++) {
+		pid_t pid = peer_start(&conf, false, &fd);
+
 		if (round == 0)
 			end_open(e, &conf, true);
 		exchange(fd, e);
@@ -659,8 +642,7 @@ owner_outlives_killed_callers(void **state)
 }
 
 /* The owner dies: each call ends once, with an error, and its arrays are ours again. */
-static void
-calls_to_a_killed_owner_end(void **state)
+TEST(calls_to_a_killed_owner_end)
 {
 	const struct crpc_bulk_conf conf = {.chunk = 16384, .timeout_ns = 2000000000,
 			.confirm_ns = 500000000};
@@ -711,19 +693,8 @@ calls_to_a_killed_owner_end(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_type_arrives_on_every_path),
-		cmocka_unit_test(operations_are_fused),
-		cmocka_unit_test(both_ways_at_once),
-		cmocka_unit_test(places_are_taken_and_come_back),
-		cmocka_unit_test(calls_to_a_silent_owner_end),
-		cmocka_unit_test(heads_that_lie_are_refused),
-		cmocka_unit_test(owner_outlives_killed_callers),
-		cmocka_unit_test(calls_to_a_killed_owner_end),
-	};
-
 	crpc_clock_init();
 	if (device_missing())
 		return 77;
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

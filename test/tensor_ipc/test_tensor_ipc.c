@@ -4,13 +4,9 @@
  * operations give; a call that fails as a whole costs its block and leaks none; a block is in one
  * process at a time; a server's answer is checked; and all that between two processes too.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdint.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -164,10 +160,9 @@ static float *
 make_block(uint64_t *ref)
 {
 	float *x = crpc_arena_alloc(cache, 3 * N * sizeof(float), ref);
-	uint32_t i;
 
 	assert_non_null(x);
-	for (i = 0; i < N; i++) {
+	for (uint32_t i = 0; i < N; i++) {
 		x[i] = (float)(i % 200);
 		x[N + i] = 1;
 		x[2 * N + i] = -1;
@@ -189,8 +184,7 @@ turn(int served, struct crpc_done *done)
 /* ---- tests ---- */
 
 /* bf16(x) widened, then y = 3 x + y, in the client's own block. */
-static void
-a_block_goes_and_comes_back_with_the_results(void **state)
+TEST_FIXTURE(a_block_goes_and_comes_back_with_the_results, set_up, tear_down)
 {
 	struct crpc_ipc_block block = {0};
 	struct crpc_done done;
@@ -199,7 +193,6 @@ a_block_goes_and_comes_back_with_the_results(void **state)
 	float *x = make_block(&ref);
 	int tx = vector(CRPC_TENSOR_F32, 0, 0, N), th = vector(CRPC_TENSOR_BF16, 0, 8 * N, N);
 	int ty = vector(CRPC_TENSOR_F32, 0, 4 * N, N);
-	uint32_t i;
 
 	op(CRPC_TENSOR_OP_COPY, 1, 1, tx, th, 0);
 	op(CRPC_TENSOR_OP_COPY, 1, 1, th, tx, 0);
@@ -209,18 +202,17 @@ a_block_goes_and_comes_back_with_the_results(void **state)
 	turn(3, &done);
 	assert_int_equal(done.cookie, 77);
 	assert_int_equal(crpc_tensor_ipc_status(&done, status, 3), 0);
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
 		assert_int_equal(status[i], 0);
 	assert_int_equal(crpc_ipc_client_take(client, &done, &block), 0);
 	assert_ptr_equal(block.data, x);
-	for (i = 0; i < N; i++)
+	for (uint32_t i = 0; i < N; i++)
 		assert_true(x[N + i] == 3 * (float)(i % 200) + 1);
 	assert_int_equal(crpc_ipc_client_poll(client, crpc_clock_ns(), &done, 1), 0);
 	assert_int_equal(crpc_arena_free(cache, block.ref), 0);
 }
 
-static void
-bad_operations_cost_themselves_only(void **state)
+TEST_FIXTURE(bad_operations_cost_themselves_only, set_up, tear_down)
 {
 	struct crpc_done done;
 	int32_t status[OPS];
@@ -250,8 +242,7 @@ bad_operations_cost_themselves_only(void **state)
 		crpc_ipc_client_poll(client, crpc_clock_ns(), &done, 1), 0); /* frees the block */
 }
 
-static void
-a_call_without_a_block_reads_what_is_offered(void **state)
+TEST_FIXTURE(a_call_without_a_block_reads_what_is_offered, set_up, tear_down)
 {
 	struct crpc_done done;
 	int32_t status[2];
@@ -267,8 +258,7 @@ a_call_without_a_block_reads_what_is_offered(void **state)
 }
 
 /* The call fails, and its block is freed: tear_down() looks. */
-static void
-what_is_no_batch_fails_as_a_whole(void **state)
+TEST_FIXTURE(what_is_no_batch_fails_as_a_whole, set_up, tear_down)
 {
 	struct crpc_done done;
 	uint64_t ref;
@@ -287,8 +277,7 @@ what_is_no_batch_fails_as_a_whole(void **state)
 }
 
 /* Refused at the call: the block stays the client's. */
-static void
-statuses_that_would_not_fit_are_refused_early(void **state)
+TEST_FIXTURE(statuses_that_would_not_fit_are_refused_early, set_up_small, tear_down)
 {
 	uint64_t ref;
 
@@ -299,8 +288,7 @@ statuses_that_would_not_fit_are_refused_early(void **state)
 	assert_int_equal(crpc_arena_free(cache, ref), 0);
 }
 
-static void
-a_block_that_is_not_ours_is_not_sent(void **state)
+TEST_FIXTURE(a_block_that_is_not_ours_is_not_sent, set_up, tear_down)
 {
 	struct crpc_arena_cache *second = crpc_arena_join(arena, NULL);
 	uint64_t ref = 0;
@@ -314,8 +302,7 @@ a_block_that_is_not_ours_is_not_sent(void **state)
 	crpc_arena_leave(second);
 }
 
-static void
-the_servers_answer_is_checked(void **state)
+TEST(the_servers_answer_is_checked)
 {
 	static const int32_t good[] = {0, -ENOENT}, high[] = {0, 1}, low[] = {-4096, 0};
 	struct crpc_done done = {.data = good, .len = sizeof(good)};
@@ -345,15 +332,15 @@ serve_forever(void)
 	struct crpc_tensor_runner *r = make_runner();
 	struct crpc_ipc_server *srv;
 	struct crpc_req req[4];
-	uint16_t n, i;
 
 	if (s == NULL || r == NULL || (a = crpc_arena_attach(s, ARENA_OFF)) == NULL)
 		_exit(2);
 	member = crpc_arena_join(a, NULL);
 	srv = member == NULL ? NULL : make_server(OPS, member);
 	while (srv != NULL) {
-		n = crpc_ipc_server_recv(srv, crpc_clock_ns(), req, 4);
-		for (i = 0; i < n; i++)
+		uint16_t n = crpc_ipc_server_recv(srv, crpc_clock_ns(), req, 4);
+
+		for (uint16_t i = 0; i < n; i++)
 			crpc_tensor_ipc_serve(srv, crpc_clock_ns(), &req[i], r);
 		if (n == 0) {
 			crpc_ipc_server_reap(srv);
@@ -378,14 +365,12 @@ wait_done(void)
 }
 
 /* Many calls to another process; then it is killed, and the open one ends. */
-static void
-between_processes(void **state)
+TEST_FIXTURE(between_processes, set_up, tear_down)
 {
 	struct crpc_ipc_block block = {0};
 	struct crpc_done done;
 	int32_t status[2];
 	uint64_t ref;
-	uint32_t round;
 	float *x;
 	pid_t pid;
 	int tx, ty;
@@ -402,7 +387,7 @@ between_processes(void **state)
 	ty = vector(CRPC_TENSOR_F32, 0, 4 * N, N);
 	op(CRPC_TENSOR_OP_AXPY, 1, 1, tx, ty, 1);
 	op(CRPC_TENSOR_OP_SCALE, 0, 1, tx, 0, 1);
-	for (round = 0; round < 1000; round++) {
+	for (uint32_t round = 0; round < 1000; round++) {
 		assert_int_equal(
 			crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, round), 0);
 		done = wait_done();
@@ -431,20 +416,6 @@ between_processes(void **state)
 int
 main(void)
 {
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-	const struct CMUnitTest tests[] = {
-			TEST(a_block_goes_and_comes_back_with_the_results),
-			TEST(bad_operations_cost_themselves_only),
-			TEST(a_call_without_a_block_reads_what_is_offered),
-			TEST(what_is_no_batch_fails_as_a_whole),
-			cmocka_unit_test_setup_teardown(
-					statuses_that_would_not_fit_are_refused_early, set_up_small,
-					tear_down),
-			TEST(a_block_that_is_not_ours_is_not_sent),
-			cmocka_unit_test(the_servers_answer_is_checked),
-			TEST(between_processes),
-	};
-
 	crpc_clock_init();
-	return cmocka_run_group_tests_name("tensor_ipc", tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

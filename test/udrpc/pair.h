@@ -3,7 +3,8 @@
 #define PAIR_H
 
 /*
- * Two contexts in one world, with endpoints joined one to one, for the tests of lib/udrpc.
+ * Two contexts in one world, with endpoints joined one to one, for the tests of lib/udrpc: one pair
+ * at a time.
  */
 
 #include <string.h>
@@ -14,12 +15,15 @@
 
 #define PAIR_EPS 8
 
-struct pair {
+static struct pair {
 	struct crpc_paper w;
 	struct crpc_rdma *dev[2];
 	struct crpc_udrpc *ctx[2];
 	struct crpc_udrpc_ep *ep[2][PAIR_EPS];
-};
+} p;
+
+#define LIBRARY udrpc
+#include "pair_rpc.h"
 
 static inline void
 pair_join(struct crpc_udrpc_ep *a, struct crpc_udrpc_ep *b)
@@ -33,72 +37,58 @@ pair_join(struct crpc_udrpc_ep *a, struct crpc_udrpc_ep *b)
 }
 
 static inline void
-pair_init(struct pair *p, const struct crpc_udrpc_conf *conf, uint32_t eps, uint64_t seed,
-	uint32_t inline_max, uint32_t mtu)
+pair_init(const struct crpc_udrpc_conf *conf, uint32_t eps, uint64_t seed, uint32_t inline_max,
+	uint32_t mtu)
 {
 	struct crpc_udrpc_conf c = *conf;
-	uint32_t i, k;
 
-	memset(p, 0, sizeof(*p));
-	p->w.rng = seed * 2 + 1;
-	p->w.now_ns = 1000;
-	for (i = 0; i < 2; i++) {
-		p->dev[i] = crpc_paper_open(
-			&p->w, &(struct crpc_paper_conf){.inline_max = inline_max, .mtu = mtu});
-		c.dev = p->dev[i];
+	pair_fini();
+	memset(&p, 0, sizeof(p));
+	p.w.rng = seed * 2 + 1;
+	p.w.now_ns = 1000;
+	for (uint32_t i = 0; i < 2; i++) {
+		p.dev[i] = crpc_paper_open(
+			&p.w, &(struct crpc_paper_conf){.inline_max = inline_max, .mtu = mtu});
+		c.dev = p.dev[i];
 		c.seed = seed * 2 + 77 + i;
-		p->ctx[i] = crpc_udrpc_create(&c);
-		if (p->ctx[i] == NULL)
+		p.ctx[i] = crpc_udrpc_create(&c);
+		if (p.ctx[i] == NULL)
 			fail_msg("%s", crpc_log_last());
-		for (k = 0; k < eps; k++) {
-			p->ep[i][k] = crpc_udrpc_ep_create(p->ctx[i], 100 * i + k);
-			assert_non_null(p->ep[i][k]);
+		for (uint32_t k = 0; k < eps; k++) {
+			p.ep[i][k] = crpc_udrpc_ep_create(p.ctx[i], 100 * i + k);
+			assert_non_null(p.ep[i][k]);
 		}
 	}
-	for (k = 0; k < eps; k++)
-		pair_join(p->ep[0][k], p->ep[1][k]);
-}
-
-static inline void
-pair_fini(struct pair *p)
-{
-	uint32_t i;
-
-	for (i = 0; i < 2; i++) {
-		if (p->ctx[i] == NULL)
-			continue;
-		crpc_udrpc_free(p->ctx[i]);
-		crpc_rdma_close(p->dev[i]);
-	}
+	for (uint32_t k = 0; k < eps; k++)
+		pair_join(p.ep[0][k], p.ep[1][k]);
 }
 
 /* Everything that was sent arrives, time goes on, this side polls. */
 static inline uint16_t
-pair_poll(struct pair *p, int side, struct crpc_done *done, uint16_t n)
+pair_poll(int side, struct crpc_done *done, uint16_t n)
 {
-	crpc_paper_run(&p->w);
-	p->w.now_ns += 1000;
-	return crpc_udrpc_poll(p->ctx[side], p->w.now_ns, done, n);
+	crpc_paper_run(&p.w);
+	p.w.now_ns += 1000;
+	return crpc_udrpc_poll(p.ctx[side], p.w.now_ns, done, n);
 }
 
 /* The server's turn: take all that is there, echo it. Returns requests. */
 static inline uint32_t
-pair_echo(struct pair *p, int side)
+pair_echo(int side)
 {
 	struct crpc_done done[16];
 	struct crpc_req req[64];
 	uint16_t n, i;
 
-	pair_poll(p, side, done, 16);
-	n = crpc_udrpc_recv(p->ctx[side], p->w.now_ns, req, 64);
+	pair_poll(side, done, 16);
+	n = pair_recv(side, req, 64);
 	for (i = 0; i < n; i++)
 		assert_int_equal(
-			crpc_udrpc_reply(p->ctx[side], p->w.now_ns, req[i].token, req[i].data,
+			pair_reply(side, req[i].token, req[i].data,
 				(uint32_t)crpc_min(req[i].len,
-					(uint64_t)crpc_udrpc_reply_max(
-						p->ctx[side], req[i].token))),
+					(uint64_t)crpc_udrpc_reply_max(p.ctx[side], req[i].token))),
 			0);
-	crpc_udrpc_flush(p->ctx[side], p->w.now_ns);
+	pair_flush(side);
 	return n;
 }
 

@@ -5,12 +5,7 @@
  * Each is counted and dropped; nothing that it says is believed, the audit holds, and the calls go
  * on.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
+#include "test.h"
 #include "pair.h"
 
 #define MTU    256
@@ -33,9 +28,9 @@ dropped(const struct crpc_udrpc *ctx)
 
 /* A head that side `to` would take, of request 1 in slot 0. */
 static struct packet
-packet(const struct pair *p, int to, enum wire_type type)
+packet(int to, enum wire_type type)
 {
-	const struct crpc_udrpc_ep *ep = p->ep[to][0];
+	const struct crpc_udrpc_ep *ep = p.ep[to][0];
 
 	return (struct packet){.h = {.magic = WIRE_MAGIC,
 				       .kind = WIRE_KIND(type),
@@ -46,54 +41,49 @@ packet(const struct pair *p, int to, enum wire_type type)
 
 /* The packet comes and is dropped; returns what that left of the poll. */
 static void
-refused(struct pair *p, int to, const struct packet *pkt, uint32_t bytes)
+refused(int to, const struct packet *pkt, uint32_t bytes)
 {
-	uint64_t before = dropped(p->ctx[to]);
+	uint64_t before = dropped(p.ctx[to]);
 	struct crpc_done done[4];
 	struct crpc_req req[4];
 
-	crpc_paper_forge(p->dev[to], 0, 0, pkt, bytes);
-	assert_int_equal(crpc_udrpc_poll(p->ctx[to], p->w.now_ns, done, 4), 0);
-	assert_int_equal(dropped(p->ctx[to]), before + 1);
-	assert_int_equal(crpc_udrpc_recv(p->ctx[to], p->w.now_ns, req, 4), 0);
-	assert_int_equal(crpc_udrpc_check(p->ctx[to], false), 0);
+	crpc_paper_forge(p.dev[to], 0, 0, pkt, bytes);
+	assert_int_equal(crpc_udrpc_poll(p.ctx[to], p.w.now_ns, done, 4), 0);
+	assert_int_equal(dropped(p.ctx[to]), before + 1);
+	assert_int_equal(pair_recv(to, req, 4), 0);
+	assert_ok(crpc_udrpc_check(p.ctx[to], false));
 }
 
-static void
-heads_that_lie_are_dropped(void **state)
+TEST(heads_that_lie_are_dropped)
 {
 	struct packet pkt;
-	struct pair p;
-	uint32_t i;
 
-	pair_init(&p, &conf, 1, 1, 188, MTU);
-	pkt = packet(&p, 1, WIRE_REQ);
-	for (i = 0; i < WIRE_HEAD; i++)
-		refused(&p, 1, &pkt, i);
+	pair_init(&conf, 1, 1, 188, MTU);
+	pkt = packet(1, WIRE_REQ);
+	for (uint32_t i = 0; i < WIRE_HEAD; i++)
+		refused(1, &pkt, i);
 	pkt.h.magic ^= 1;
-	refused(&p, 1, &pkt, WIRE_HEAD);
-	pkt = packet(&p, 1, WIRE_REQ);
+	refused(1, &pkt, WIRE_HEAD);
+	pkt = packet(1, WIRE_REQ);
 	pkt.h.kind += 16;
-	refused(&p, 1, &pkt, WIRE_HEAD);
-	pkt = packet(&p, 1, WIRE_TYPES);
-	refused(&p, 1, &pkt, WIRE_HEAD);
-	pkt = packet(&p, 1, WIRE_REQ);
+	refused(1, &pkt, WIRE_HEAD);
+	pkt = packet(1, WIRE_TYPES);
+	refused(1, &pkt, WIRE_HEAD);
+	pkt = packet(1, WIRE_REQ);
 	pkt.h.session = 2;
-	refused(&p, 1, &pkt, WIRE_HEAD);
+	refused(1, &pkt, WIRE_HEAD);
 	pkt.h.session = 1;
-	refused(&p, 1, &pkt, WIRE_HEAD);
+	refused(1, &pkt, WIRE_HEAD);
 	pkt.h.session = UINT32_MAX;
-	refused(&p, 1, &pkt, WIRE_HEAD);
-	pkt = packet(&p, 1, WIRE_BYE);
+	refused(1, &pkt, WIRE_HEAD);
+	pkt = packet(1, WIRE_BYE);
 	pkt.h.token++;
-	refused(&p, 1, &pkt, WIRE_HEAD);
-	assert_int_equal(crpc_udrpc_ep_status(p.ep[1][0]), 0);
-	pair_fini(&p);
+	refused(1, &pkt, WIRE_HEAD);
+	assert_ok(pair_status(1));
 }
 
 /* Pieces of requests with each field wrong, before and within a request. */
-static void
-requests_that_lie_are_dropped(void **state)
+TEST(requests_that_lie_are_dropped)
 {
 	static const struct {
 		uint16_t slot, pkt;
@@ -119,144 +109,136 @@ requests_that_lie_are_dropped(void **state)
 	};
 	struct crpc_done done[4];
 	struct packet pkt;
-	struct pair p;
-	uint32_t i, within;
 
-	pair_init(&p, &conf, 1, 1, 188, MTU);
-	for (within = 0; within < 2; within++) {
-		for (i = 0; i < CRPC_DIM(bad); i++) {
-			pkt = packet(&p, 1, WIRE_REQ);
+	pair_init(&conf, 1, 1, 188, MTU);
+	for (uint32_t within = 0; within < 2; within++) {
+		for (uint32_t i = 0; i < CRPC_DIM(bad); i++) {
+			pkt = packet(1, WIRE_REQ);
 			pkt.h.slot = bad[i].slot;
 			pkt.h.pkt = bad[i].pkt;
 			pkt.h.req = bad[i].req;
 			pkt.h.len = bad[i].len;
 			pkt.h.arg = bad[i].arg;
-			refused(&p, 1, &pkt, WIRE_HEAD + bad[i].bytes);
+			refused(1, &pkt, WIRE_HEAD + bad[i].bytes);
 		}
 		/* the first of three pieces: now all that differs from it is a lie */
-		pkt = packet(&p, 1, WIRE_REQ);
+		pkt = packet(1, WIRE_REQ);
 		pkt.h.len = 500;
 		crpc_paper_forge(p.dev[1], 0, 0, &pkt, MTU);
 		crpc_udrpc_poll(p.ctx[1], p.w.now_ns, done, 4);
 	}
 	/* a new request before the answer to the last one */
-	pkt = packet(&p, 1, WIRE_REQ);
+	pkt = packet(1, WIRE_REQ);
 	pkt.h.req = 2;
-	refused(&p, 1, &pkt, WIRE_HEAD);
-	pair_fini(&p);
+	refused(1, &pkt, WIRE_HEAD);
 }
 
 /* Answers to what was not asked, beyond what was sent, larger than was allowed. */
-static void
-answers_that_lie_are_dropped(void **state)
+TEST(answers_that_lie_are_dropped)
 {
 	static const struct {
 		uint8_t type;
 		uint16_t slot, pkt, status;
 		uint32_t req, len, bytes;
 	} bad[] = {
-		{WIRE_RESP, 2, 0, 0, 1, 8, 8}, {WIRE_RESP, 1, 0, 0, 1, 8, 8},
-		{WIRE_RESP, 0, 0, 0, 2, 8, 8}, {WIRE_RESP, 0, 0, 0, 0, 8, 8},
-		{WIRE_RESP, 0, 0, 0, 1, 601, 228}, {WIRE_RESP, 0, 0, 0, 1, UINT32_MAX, 228},
-		{WIRE_RESP, 0, 0, 4096, 1, 0, 0}, {WIRE_RESP, 0, 0, 2, 1, 8, 8},
-		{WIRE_RESP, 0, 0, 0, 1, 8, 9}, {WIRE_RESP, 0, 1, 0, 1, 300, 72},
+		{WIRE_RESP, 2, 0, 0, 1, 8, 8},
+		{WIRE_RESP, 1, 0, 0, 1, 8, 8},
+		{WIRE_RESP, 0, 0, 0, 2, 8, 8},
+		{WIRE_RESP, 0, 0, 0, 0, 8, 8},
+		{WIRE_RESP, 0, 0, 0, 1, 601, 228},
+		{WIRE_RESP, 0, 0, 0, 1, UINT32_MAX, 228},
+		{WIRE_RESP, 0, 0, 4096, 1, 0, 0},
+		{WIRE_RESP, 0, 0, 2, 1, 8, 8},
+		{WIRE_RESP, 0, 0, 0, 1, 8, 9},
+		{WIRE_RESP, 0, 1, 0, 1, 300, 72},
 		{WIRE_RESP, 0, 0, 0, 1, 8, 8}, /* not all of the request has been sent */
-		{WIRE_CR, 2, 0, 0, 1, 0, 0}, {WIRE_CR, 0, 3, 0, 1, 0, 0},
-		{WIRE_CR, 0, 0, 0, 1, 0, 1}, {WIRE_CR, 0, 1, 0, 1, 0, 0},
-		{WIRE_RFR, 0, 1, 0, 1, 0, 0}, {WIRE_RFR, 9, 1, 0, 1, 0, 0},
+		{WIRE_CR, 2, 0, 0, 1, 0, 0},
+		{WIRE_CR, 0, 3, 0, 1, 0, 0},
+		{WIRE_CR, 0, 0, 0, 1, 0, 1},
+		{WIRE_CR, 0, 1, 0, 1, 0, 0},
+		{WIRE_RFR, 0, 1, 0, 1, 0, 0},
+		{WIRE_RFR, 9, 1, 0, 1, 0, 0},
 		{WIRE_RFR, 0, 1, 0, 1, 0, 1},
 	};
 	struct crpc_udrpc_conf one = conf;
-	struct packet pkt;
-	struct pair p;
 	uint8_t bytes[600] = {0};
-	uint32_t i;
 
 	one.credits = 1;
-	pair_init(&p, &one, 1, 1, 188, MTU);
-	assert_int_equal(crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes, 600, 600, 1), 0);
-	for (i = 0; i < CRPC_DIM(bad); i++) {
-		pkt = packet(&p, 0, (enum wire_type)bad[i].type);
+	pair_init(&one, 1, 1, 188, MTU);
+	assert_ok(pair_call(0, bytes, 600, 600, 1));
+	for (uint32_t i = 0; i < CRPC_DIM(bad); i++) {
+		struct packet pkt = packet(0, (enum wire_type)bad[i].type);
+
 		pkt.h.slot = bad[i].slot;
 		pkt.h.pkt = bad[i].pkt;
 		pkt.h.req = bad[i].req;
 		pkt.h.len = bad[i].len;
 		pkt.h.status = bad[i].status;
-		refused(&p, 0, &pkt, WIRE_HEAD + bad[i].bytes);
+		refused(0, &pkt, WIRE_HEAD + bad[i].bytes);
 	}
-	pair_fini(&p);
 }
 
 /* Pieces of a response that are not those of its first piece. */
-static void
-a_response_keeps_its_length(void **state)
+TEST(a_response_keeps_its_length)
 {
 	struct crpc_done done[4];
-	struct crpc_req req[4];
+	struct crpc_req req;
 	struct packet pkt;
-	struct pair p;
 	uint8_t bytes[600] = {1, 2, 3};
 
-	pair_init(&p, &conf, 1, 1, 188, MTU);
-	assert_int_equal(crpc_udrpc_call(p.ep[0][0], p.w.now_ns, NULL, 0, 600, 1), 0);
-	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-	pair_poll(&p, 1, done, 4);
-	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
-	assert_int_equal(crpc_udrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, bytes, 600), 0);
-	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
-	assert_int_equal(pair_poll(&p, 0, done, 4), 0);
-	pkt = packet(&p, 0, WIRE_RESP);
+	pair_init(&conf, 1, 1, 188, MTU);
+	assert_ok(pair_call(0, NULL, 0, 600, 1));
+	req = pair_take(1);
+	assert_ok(pair_reply(1, req.token, bytes, 600));
+	pair_flush(1);
+	assert_int_equal(pair_poll(0, done, 4), 0);
+	pkt = packet(0, WIRE_RESP);
 	pkt.h.pkt = 1;
 	pkt.h.len = 599;
-	refused(&p, 0, &pkt, MTU);
+	refused(0, &pkt, MTU);
 	pkt.h.pkt = 2;
 	pkt.h.len = 600;
-	refused(&p, 0, &pkt, WIRE_HEAD + 144);
+	refused(0, &pkt, WIRE_HEAD + 144);
 	pkt.h.pkt = 0;
-	refused(&p, 0, &pkt, MTU);
-	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-	pair_poll(&p, 1, done, 4);
-	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
-	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	refused(0, &pkt, MTU);
+	pkt = packet(1, WIRE_RFR); /* nor are pieces sent that it has not */
+	pkt.h.pkt = 3;
+	refused(1, &pkt, WIRE_HEAD);
+	pair_flush(0);
+	pair_poll(1, done, 4);
+	pair_flush(1);
+	assert_int_equal(pair_poll(0, done, 4), 1);
 	assert_int_equal(done[0].len, 600);
 	assert_memory_equal(done[0].data, bytes, 600);
-	pair_fini(&p);
 }
 
 /* What answers a notification has no data, whatever its head says. */
-static void
-a_notification_takes_no_response_with_data(void **state)
+TEST(a_notification_takes_no_response_with_data)
 {
 	struct packet pkt;
-	struct pair p;
 
-	pair_init(&p, &conf, 1, 1, 188, MTU);
-	assert_int_equal(crpc_udrpc_notify(p.ep[0][0], p.w.now_ns, NULL, 0), 0);
-	pkt = packet(&p, 0, WIRE_RESP);
+	pair_init(&conf, 1, 1, 188, MTU);
+	assert_ok(pair_notify(0, NULL, 0));
+	pkt = packet(0, WIRE_RESP);
 	pkt.h.len = 1;
-	refused(&p, 0, &pkt, WIRE_HEAD + 1);
+	refused(0, &pkt, WIRE_HEAD + 1);
 	pkt.h.len = UINT32_MAX;
-	refused(&p, 0, &pkt, MTU);
-	pair_fini(&p);
+	refused(0, &pkt, MTU);
 }
 
 /* Nearly right packets of every kind to both sides, while they call each other. */
-static void
-random_packets_break_nothing(void **state)
+TEST(random_packets_break_nothing)
 {
 	struct crpc_done done[4];
 	struct crpc_req req[4];
-	struct packet pkt;
 	uint8_t bytes[1000] = {0};
-	struct pair p;
-	uint32_t i;
 	uint16_t n;
-	int to;
 
-	pair_init(&p, &conf, 2, 3, 188, MTU);
-	for (i = 0; i < RANDOM; i++) {
-		to = (int)(crpc_paper_rnd(&p.w) % 2);
-		pkt = packet(&p, to, (enum wire_type)(crpc_paper_rnd(&p.w) % WIRE_BYE));
+	pair_init(&conf, 2, 3, 188, MTU);
+	for (uint32_t i = 0; i < RANDOM; i++) {
+		int to = (int)(crpc_paper_rnd(&p.w) % 2);
+		struct packet pkt = packet(to, (enum wire_type)(crpc_paper_rnd(&p.w) % WIRE_BYE));
+
 		pkt.h.slot = (uint16_t)(crpc_paper_rnd(&p.w) % 3);
 		pkt.h.req = p.ep[to][0]->serves[0].req + (uint32_t)(crpc_paper_rnd(&p.w) % 3);
 		pkt.h.pkt = (uint16_t)(crpc_paper_rnd(&p.w) % 5);
@@ -274,37 +256,23 @@ random_packets_break_nothing(void **state)
 					(pkt.h.pkt * 228u < pkt.h.len
 							? wire_piece(pkt.h.len, 228, pkt.h.pkt)
 							: 0));
-		crpc_udrpc_call(p.ep[to][0], p.w.now_ns, bytes, pkt.h.len % 1000, 900, i);
+		pair_call(to, bytes, pkt.h.len % 1000, 900, i);
 		p.w.now_ns += crpc_paper_rnd(&p.w) % 100000;
 		crpc_paper_step(&p.w);
 		crpc_udrpc_poll(p.ctx[to], p.w.now_ns, done, 4);
-		n = crpc_udrpc_recv(p.ctx[to], p.w.now_ns, req, 4);
+		n = pair_recv(to, req, 4);
 		while (n-- != 0)
-			if (crpc_udrpc_reply(p.ctx[to], p.w.now_ns, req[n].token, req[n].data,
+			if (pair_reply(to, req[n].token, req[n].data,
 				    (uint32_t)crpc_min(req[n].len, 8)) == -EOPNOTSUPP)
-				crpc_udrpc_release(p.ctx[to], p.w.now_ns, req[n].token);
+				pair_release(to, req[n].token);
 		if (i % 16 == 0)
-			assert_int_equal(crpc_udrpc_check(p.ctx[to], false), 0);
+			assert_ok(crpc_udrpc_check(p.ctx[to], false));
 	}
 	assert_true(dropped(p.ctx[0]) > RANDOM / 8);
-	assert_true(crpc_udrpc_stats(p.ctx[0])->rpc.requests > RANDOM / 100);
-	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][0]), 0);
+	assert_true(pair_stats(0)->rpc.requests > RANDOM / 100);
+	assert_ok(pair_status(0));
 	/* the other session never noticed */
-	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][1]), 0);
-	pair_fini(&p);
+	assert_ok(crpc_udrpc_ep_status(p.ep[0][1]));
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(heads_that_lie_are_dropped),
-		cmocka_unit_test(requests_that_lie_are_dropped),
-		cmocka_unit_test(answers_that_lie_are_dropped),
-		cmocka_unit_test(a_response_keeps_its_length),
-		cmocka_unit_test(a_notification_takes_no_response_with_data),
-		cmocka_unit_test(random_packets_break_nothing),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, pair_end)

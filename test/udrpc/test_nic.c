@@ -5,13 +5,9 @@
  * one, once with a good network and once with a bad one. Skipped without a device.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_udrpc.h"
@@ -42,25 +38,20 @@ make(void)
 		.retries = 1000,
 		.timeout_ns = WAIT_NS};
 	uint8_t addr[2][CRPC_UDRPC_ADDR_LEN];
-	int i;
 
 	memset(end, 0, sizeof(end));
-	for (i = 0; i < 2; i++) {
+	for (int i = 0; i < 2; i++) {
 		end[i].dev = crpc_rdma_open(&rdma);
-		if (end[i].dev == NULL)
-			fail_msg("%s", crpc_log_last());
+		assert_or_log(end[i].dev != NULL);
 		conf.dev = end[i].dev;
 		end[i].ctx = crpc_udrpc_create(&conf);
-		if (end[i].ctx == NULL)
-			fail_msg("%s", crpc_log_last());
+		assert_or_log(end[i].ctx != NULL);
 		end[i].ep = crpc_udrpc_ep_create(end[i].ctx, (uint32_t)i);
 		assert_non_null(end[i].ep);
 		crpc_udrpc_ep_addr(end[i].ep, addr[i]);
 	}
-	for (i = 0; i < 2; i++) {
-		if (crpc_udrpc_ep_connect(end[i].ep, addr[!i]) != 0)
-			fail_msg("%s", crpc_log_last());
-	}
+	for (int i = 0; i < 2; i++)
+		assert_or_log(crpc_udrpc_ep_connect(end[i].ep, addr[!i]) == 0);
 }
 
 static void
@@ -78,10 +69,8 @@ turn(int i, uint32_t calls, uint32_t len_max)
 	uint64_t now = crpc_clock_ns();
 	struct crpc_done done[32];
 	struct crpc_req req[32];
-	uint32_t len;
-	uint16_t n;
+	uint16_t n = crpc_udrpc_poll(end[i].ctx, now, done, 32);
 
-	n = crpc_udrpc_poll(end[i].ctx, now, done, 32);
 	end[i].ended += n;
 	while (n-- != 0) {
 		assert_int_equal(done[n].status, 0);
@@ -90,11 +79,12 @@ turn(int i, uint32_t calls, uint32_t len_max)
 	}
 	n = crpc_udrpc_recv(end[i].ctx, now, req, 32);
 	while (n-- != 0)
-		assert_int_equal(crpc_udrpc_reply(end[i].ctx, now, req[n].token, req[n].data,
-					 req[n].len),
+		assert_int_equal(
+			crpc_udrpc_reply(end[i].ctx, now, req[n].token, req[n].data, req[n].len),
 			0);
 	while (end[i].made < calls) {
-		len = (uint32_t)((uint64_t)end[i].made * 7919 % (len_max + 1));
+		uint32_t len = (uint32_t)((uint64_t)end[i].made * 7919 % (len_max + 1));
+
 		if (crpc_udrpc_call(end[i].ep, now, bytes, len, len, len) != 0)
 			break;
 		end[i].made++;
@@ -107,9 +97,8 @@ static void
 echo(uint32_t calls, uint32_t len_max)
 {
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
-	int i;
 
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		end[i].made = end[i].ended = 0;
 	while (end[0].ended < calls || end[1].ended < calls) {
 		assert_true(crpc_clock_ns() < until);
@@ -122,13 +111,12 @@ echo(uint32_t calls, uint32_t len_max)
 		turn(0, 0, 0);
 		turn(1, 0, 0);
 	}
-	for (i = 0; i < 2; i++)
+	for (int i = 0; i < 2; i++)
 		assert_int_equal(crpc_udrpc_stats(end[i].ctx)->rpc.requests,
 			crpc_udrpc_stats(end[!i].ctx)->rpc.completions);
 }
 
-static void
-messages_of_every_size_are_echoed(void **state)
+TEST(messages_of_every_size_are_echoed)
 {
 	make();
 	echo(5000, 150);
@@ -141,15 +129,10 @@ messages_of_every_size_are_echoed(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(messages_of_every_size_are_echoed),
-	};
-	uint32_t i;
-
 	crpc_clock_init();
 	if (device_missing())
 		return 77;
-	for (i = 0; i < sizeof(bytes); i++)
+	for (uint32_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (uint8_t)(i * 31 + (i >> 8));
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

@@ -1,22 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The telemetry of lib/udrpc (tel_rpc.h), the audit and the dump. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-
-#include <cmocka.h>
-
+#include "test.h"
 #include "pair.h"
 
-#define LIBRARY udrpc
 #include "tel_rpc.h"
 
-static void
-endpoints_are_told(void **state)
+TEST(endpoints_are_told)
 {
-	json_t *answer;
+	json_t *answer = ask(COMMAND(stats), "0");
 
-	answer = ask(COMMAND(stats), "0");
 	assert_int_equal(number(answer, "packets_sent"), 3);
 	json_decref(answer);
 	answer = ask(COMMAND(endpoint), "0,1");
@@ -33,7 +25,7 @@ setup(void **state)
 {
 	static const struct crpc_udrpc_conf conf = {.max_eps = 2};
 
-	pair_init(&pair, &conf, 2, 1, 188, 1024);
+	pair_init(&conf, 2, 1, 188, 1024);
 	owner_start(state);
 	return 0;
 }
@@ -42,16 +34,14 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-	int i;
-
 	owner_stop(state);
-	for (i = 0; i < 2; i++)
-		assert_int_equal(crpc_udrpc_check(pair.ctx[i], true), 0);
-	pair.ep[0][0]->credits--; /* one that leaked */
-	assert_int_equal(crpc_udrpc_check(pair.ctx[0], false), -EFAULT);
+	for (int i = 0; i < 2; i++)
+		assert_int_equal(crpc_udrpc_check(p.ctx[i], true), 0);
+	p.ep[0][0]->credits--; /* one that leaked */
+	assert_int_equal(crpc_udrpc_check(p.ctx[0], false), -EFAULT);
 	assert_non_null(strstr(crpc_log_last(), "credits"));
-	pair.ep[0][0]->credits++;
-	dump_says("endpoint 1 (peer 1): status 0");
-	pair_fini(&pair);
+	p.ep[0][0]->credits++;
+	dump_says("endpoint 1: status 0\n  peer 1\n");
+	pair_fini();
 	return 0;
 }

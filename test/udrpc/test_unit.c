@@ -3,14 +3,10 @@
  * lib/udrpc one behaviour at a time, over a network that does what the test says: sizes, slots,
  * credits, statuses, repetition, draining, deadlines, ends, pacing, the wheel.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
 #include <sys/random.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "pair.h"
 
 #define MTU   1024
@@ -23,57 +19,51 @@ static uint8_t bytes[1 << 20];
 static void
 bytes_fill(void)
 {
-	uint32_t i;
-
-	for (i = 0; i < sizeof(bytes); i++)
+	for (uint32_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (uint8_t)(i * 31 + (i >> 8) * 7 + (i >> 16));
 }
 
 static void
-call(struct pair *p, uint32_t len, uint32_t resp_max, uint64_t cookie)
+call(uint32_t len, uint32_t resp_max, uint64_t cookie)
 {
-	assert_int_equal(crpc_udrpc_call(p->ep[0][0], p->w.now_ns, bytes, len, resp_max, cookie),
-		0);
-	crpc_udrpc_flush(p->ctx[0], p->w.now_ns);
+	assert_ok(pair_call(0, bytes, len, resp_max, cookie));
+	pair_flush(0);
 }
 
 static void
-rest(struct pair *p)
+rest(void)
 {
 	struct crpc_done done[4];
-	int i;
 
-	for (i = 0; i < 4; i++) {
-		pair_poll(p, i % 2, done, 4);
-		crpc_udrpc_flush(p->ctx[i % 2], p->w.now_ns);
+	for (int i = 0; i < 4; i++) {
+		pair_poll(i % 2, done, 4);
+		pair_flush(i % 2);
 	}
-	for (i = 0; i < 2; i++) {
-		if (crpc_udrpc_check(p->ctx[i], true) != 0)
+	for (int i = 0; i < 2; i++) {
+		if (crpc_udrpc_check(p.ctx[i], true) != 0)
 			fail_msg("side %d: %s", i, crpc_log_last());
 	}
 }
 
 /* Every length around the borders of pieces, there and back, to 1 MiB. */
-static void
-messages_of_every_size_arrive_whole(void **state)
+TEST(messages_of_every_size_arrive_whole)
 {
 	static const uint32_t lens[] = {0, 1, 32, 160, 161, PIECE - 1, PIECE, PIECE + 1, 2 * PIECE,
 		2 * PIECE + 1, 33 * PIECE, 100000, 1 << 20};
 	struct crpc_udrpc_conf conf = {.max_eps = 1, .slots = 2, .max_msg = 1 << 20};
 	struct crpc_done done[4];
-	struct pair p;
 	uint32_t i, turns;
 	uint16_t n;
 
-	pair_init(&p, &conf, 1, 1, 188, MTU);
+	pair_init(&conf, 1, 1, 188, MTU);
 	for (i = 0; i < CRPC_DIM(lens); i++) {
-		call(&p, lens[i], lens[i], i);
+		call(lens[i], lens[i], i);
 		for (turns = 0, n = 0; n == 0; turns++) {
 			assert_true(turns < 10000);
-			pair_echo(&p, 1);
-			n = pair_poll(&p, 0, done, 4);
-			crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-			assert_int_equal(crpc_udrpc_check(p.ctx[0], false), 0);
+			pair_echo(1);
+			n = pair_poll(0, done, 4);
+			pair_flush(0);
+			assert_ok(crpc_udrpc_check(p.ctx[0], false));
 		}
 		assert_int_equal(n, 1);
 		assert_int_equal(done[0].status, 0);
@@ -81,213 +71,148 @@ messages_of_every_size_arrive_whole(void **state)
 		assert_int_equal(done[0].len, lens[i]);
 		assert_memory_equal(done[0].data, bytes, lens[i]);
 	}
-	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 0);
-	assert_int_equal(crpc_udrpc_stats(p.ctx[1])->duplicates, 0);
-	rest(&p);
-	pair_fini(&p);
+	assert_int_equal(pair_stats(0)->rtos, 0);
+	assert_int_equal(pair_stats(1)->duplicates, 0);
+	rest();
 }
 
-static void
-a_burst_is_one_doorbell(void **state)
+TEST(a_burst_is_one_doorbell)
 {
 	struct crpc_done done[16];
-	struct pair p;
-	uint32_t i;
 
-	pair_init(&p, &small, 1, 1, 188, MTU);
-	for (i = 0; i < 8; i++)
-		assert_int_equal(crpc_udrpc_call(p.ep[0][0], p.w.now_ns, bytes, 32, 32, i), 0);
-	assert_int_equal(crpc_udrpc_flush(p.ctx[0], p.w.now_ns), 1);
-	pair_echo(&p, 1);
-	assert_int_equal(pair_poll(&p, 0, done, 16), 8);
-	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->bursts, 1);
-	assert_int_equal(crpc_udrpc_stats(p.ctx[1])->bursts, 1);
-	assert_int_equal(crpc_udrpc_stats(p.ctx[1])->packets_sent, 8);
-	pair_fini(&p);
+	pair_init(&small, 1, 1, 188, MTU);
+	for (uint32_t i = 0; i < 8; i++)
+		assert_ok(pair_call(0, bytes, 32, 32, i));
+	assert_int_equal(pair_flush(0), 1);
+	pair_echo(1);
+	assert_int_equal(pair_poll(0, done, 16), 8);
+	assert_int_equal(pair_stats(0)->bursts, 1);
+	assert_int_equal(pair_stats(1)->bursts, 1);
+	assert_int_equal(pair_stats(1)->packets_sent, 8);
 }
 
 /* However long the message, no more packets than credits are ever unanswered. */
-static void
-credits_bound_what_is_out(void **state)
+TEST(credits_bound_what_is_out)
 {
 	struct crpc_udrpc_conf conf = {.max_eps = 1, .credits = 5, .max_msg = 65536};
 	struct crpc_done done[4];
-	struct pair p;
 
-	pair_init(&p, &conf, 1, 1, 188, MTU);
-	call(&p, 60000, 60000, 1);
-	call(&p, 60000, 0, 2);
-	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->packets_sent, 5);
+	pair_init(&conf, 1, 1, 188, MTU);
+	call(60000, 60000, 1);
+	call(60000, 0, 2);
+	assert_int_equal(pair_stats(0)->packets_sent, 5);
 	assert_int_equal(p.ep[0][0]->credits, 0);
-	pair_poll(&p, 1, done, 4);
-	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
-	pair_poll(&p, 0, done, 4);
-	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-	assert_in_range(crpc_udrpc_stats(p.ctx[0])->packets_sent, 6, 10);
-	assert_int_equal(crpc_udrpc_check(p.ctx[0], false), 0);
-	pair_fini(&p);
-}
-
-/* It completes nowhere, and no reply to it exists; lost packets of it are repeated as a call's. */
-static void
-a_notification_takes_a_slot_until_its_release(void **state)
-{
-	struct crpc_udrpc_conf conf = {.max_eps = 1, .slots = 2};
-	struct crpc_done done[4];
-	struct crpc_req req[4];
-	struct pair p;
-	int i;
-
-	pair_init(&p, &conf, 1, 1, 188, MTU);
-	p.w.drop = 10000;
-	assert_int_equal(crpc_udrpc_notify(p.ep[0][0], p.w.now_ns, bytes, 3000), 0);
-	assert_int_equal(crpc_udrpc_notify(p.ep[0][0], p.w.now_ns, NULL, 0), 0);
-	assert_int_equal(crpc_udrpc_notify(p.ep[0][0], p.w.now_ns, bytes, 4), -EAGAIN);
-	assert_int_equal(crpc_udrpc_notify(p.ep[0][0], p.w.now_ns, bytes, 16385), -EMSGSIZE);
-	assert_int_equal(crpc_udrpc_ep_open_calls(p.ep[0][0]), 0);
-	assert_int_equal(crpc_udrpc_cancel(p.ep[0][0], p.w.now_ns, 0), 0);
-	pair_poll(&p, 0, done, 4);
-	p.w.drop = 0;
-	for (i = 0; i < 8; i++) {
-		p.w.now_ns += RTO;
-		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
-		pair_poll(&p, 1, done, 4);
-	}
-	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 2);
-	for (i = 0; i < 2; i++) {
-		assert_memory_equal(req[i].data, bytes, req[i].len);
-		assert_int_equal(crpc_udrpc_reply_max(p.ctx[1], req[i].token), -EOPNOTSUPP);
-		assert_int_equal(crpc_udrpc_release(p.ctx[1], p.w.now_ns, req[i].token), 0);
-	}
-	assert_int_equal(req[0].len + req[1].len, 3000);
-	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
-	assert_int_equal(pair_poll(&p, 0, done, 4), 0);
-	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rpc.notifies, 2);
-	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rpc.late, 0);
-	rest(&p);
-	pair_fini(&p);
+	pair_poll(1, done, 4);
+	pair_flush(1);
+	pair_poll(0, done, 4);
+	pair_flush(0);
+	assert_in_range(pair_stats(0)->packets_sent, 6, 10);
+	assert_ok(crpc_udrpc_check(p.ctx[0], false));
 }
 
 /* The request is lost, then the reply: each is repeated, and executed once. */
-static void
-what_is_lost_is_repeated_and_executed_once(void **state)
+TEST(what_is_lost_is_repeated_and_executed_once)
 {
 	struct crpc_done done[4];
-	struct pair p;
-	int lost;
 
-	for (lost = 0; lost < 2; lost++) {
-		pair_init(&p, &small, 1, 1, 188, MTU);
-		call(&p, 500, 500, 7);
+	for (int lost = 0; lost < 2; lost++) {
+		pair_init(&small, 1, 1, 188, MTU);
+		call(500, 500, 7);
 		p.w.drop = lost == 0 ? 10000 : 0;
 		crpc_paper_run(&p.w);
 		p.w.drop = 0;
 		if (lost == 1) {
-			pair_echo(&p, 1);
+			pair_echo(1);
 			p.w.drop = 10000;
 			crpc_paper_run(&p.w);
 			p.w.drop = 0;
 		}
-		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
+		assert_int_equal(pair_poll(0, done, 4), 0);
 		p.w.now_ns += RTO - 100000;
-		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
-		assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 0);
+		assert_int_equal(pair_poll(0, done, 4), 0);
+		assert_int_equal(pair_stats(0)->rtos, 0);
 		p.w.now_ns += 2 * RTO;
-		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
-		assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 1);
+		assert_int_equal(pair_poll(0, done, 4), 0);
+		assert_int_equal(pair_stats(0)->rtos, 1);
 		/* its copy is not known to have left: a datagram of no meaning finds out */
-		pair_poll(&p, 0, done, 4);
-		assert_int_equal(crpc_udrpc_stats(p.ctx[0])->drains, 1);
-		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
-		crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-		pair_echo(&p, 1);
-		assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+		pair_poll(0, done, 4);
+		assert_int_equal(pair_stats(0)->drains, 1);
+		assert_int_equal(pair_poll(0, done, 4), 0);
+		pair_flush(0);
+		pair_echo(1);
+		assert_int_equal(pair_poll(0, done, 4), 1);
 		assert_int_equal(done[0].status, 0);
 		assert_memory_equal(done[0].data, bytes, 500);
-		assert_int_equal(crpc_udrpc_stats(p.ctx[1])->rpc.requests, 1);
-		assert_int_equal(crpc_udrpc_stats(p.ctx[1])->duplicates, lost);
-		rest(&p);
-		pair_fini(&p);
+		assert_int_equal(pair_stats(1)->rpc.requests, 1);
+		assert_int_equal(pair_stats(1)->duplicates, lost);
+		rest();
 	}
 }
 
 /* Answers that came while there was no poll are taken before their time is looked at. */
-static void
-who_was_away_repeats_nothing_that_was_answered(void **state)
+TEST(who_was_away_repeats_nothing_that_was_answered)
 {
 	struct crpc_udrpc_conf conf = {.max_eps = 1, .slots = 200, .credits = 200};
 	struct crpc_done done[64];
-	struct pair p;
-	uint32_t i, ends;
 
-	pair_init(&p, &conf, 1, 1, 188, MTU);
-	for (i = 0; i < 200; i++)
-		call(&p, 32, 32, i);
-	for (i = 0; i < 200; i += 16)
-		pair_echo(&p, 1);
-	for (ends = 0; ends < 200; p.w.now_ns += RTO / 10) {
+	pair_init(&conf, 1, 1, 188, MTU);
+	for (uint32_t i = 0; i < 200; i++)
+		call(32, 32, i);
+	for (uint32_t i = 0; i < 200; i += 16)
+		pair_echo(1);
+	for (uint32_t ends = 0; ends < 200; p.w.now_ns += RTO / 10) {
 		p.w.now_ns += ends == 0 ? 100 * RTO : 0;
-		ends += pair_poll(&p, 0, done, 64);
+		ends += pair_poll(0, done, 64);
 	}
-	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 0);
-	rest(&p);
-	pair_fini(&p);
+	assert_int_equal(pair_stats(0)->rtos, 0);
+	rest();
 }
 
 /* While the send queue stands still nothing is repeated, however long it takes. */
-static void
-nothing_is_repeated_while_a_copy_is_in_the_send_queue(void **state)
+TEST(nothing_is_repeated_while_a_copy_is_in_the_send_queue)
 {
 	struct crpc_done done[4];
-	struct pair p;
-	int i;
 
-	pair_init(&p, &small, 1, 1, 188, MTU);
-	call(&p, 500, 500, 7);
-	for (i = 0; i < 20; i++) {
+	pair_init(&small, 1, 1, 188, MTU);
+	call(500, 500, 7);
+	for (int i = 0; i < 20; i++) {
 		p.w.now_ns += RTO;
 		assert_int_equal(crpc_udrpc_poll(p.ctx[0], p.w.now_ns, done, 4), 0);
 	}
 	/* the request, and what asks whether it has left */
-	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->packets_sent, 2);
-	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 1);
-	pair_echo(&p, 1);
-	while (pair_poll(&p, 0, done, 4) == 0)
-		pair_echo(&p, 1);
-	assert_int_equal(crpc_udrpc_stats(p.ctx[1])->rpc.requests, 1);
-	rest(&p);
-	pair_fini(&p);
+	assert_int_equal(pair_stats(0)->packets_sent, 2);
+	assert_int_equal(pair_stats(0)->rtos, 1);
+	pair_echo(1);
+	while (pair_poll(0, done, 4) == 0)
+		pair_echo(1);
+	assert_int_equal(pair_stats(1)->rpc.requests, 1);
+	rest();
 }
 
 /* A server that takes long says that it works: the client does not give it up. */
-static void
-a_slow_server_is_not_given_up(void **state)
+TEST(a_slow_server_is_not_given_up)
 {
 	struct crpc_udrpc_conf conf = {.max_eps = 1, .retries = 3, .timeout_ns = 100000u * RTO};
 	struct crpc_done done[4];
-	struct crpc_req req[4];
-	struct pair p;
-	int i;
+	struct crpc_req req;
 
-	pair_init(&p, &conf, 1, 1, 188, MTU);
-	call(&p, 32, 32, 7);
-	pair_poll(&p, 1, done, 4);
-	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
-	for (i = 0; i < 200; i++) {
+	pair_init(&conf, 1, 1, 188, MTU);
+	call(32, 32, 7);
+	req = pair_take(1);
+	for (int i = 0; i < 200; i++) {
 		p.w.now_ns += RTO;
-		assert_int_equal(pair_poll(&p, 0, done, 4), 0);
-		crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-		pair_poll(&p, 1, done, 4);
-		crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
+		assert_int_equal(pair_poll(0, done, 4), 0);
+		pair_flush(0);
+		pair_poll(1, done, 4);
+		pair_flush(1);
 	}
-	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][0]), 0);
-	assert_true(crpc_udrpc_stats(p.ctx[1])->credit_returns > 10);
-	assert_int_equal(crpc_udrpc_reply(p.ctx[1], p.w.now_ns, req[0].token, bytes, 32), 0);
-	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
-	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_ok(pair_status(0));
+	assert_true(pair_stats(1)->credit_returns > 10);
+	assert_ok(pair_reply(1, req.token, bytes, 32));
+	pair_flush(1);
+	assert_int_equal(pair_poll(0, done, 4), 1);
 	assert_int_equal(done[0].status, 0);
-	rest(&p);
-	pair_fini(&p);
+	rest();
 }
 
 #define BUSY_SLOTS   128
@@ -299,26 +224,25 @@ a_slow_server_is_not_given_up(void **state)
  * it is open.
  */
 static int
-busy_turn(struct pair *p, uint16_t room)
+busy_turn(uint16_t room)
 {
 	struct crpc_done done[64];
 	struct crpc_req req[64];
 	int status = 1;
 	uint16_t n, i;
 
-	while (crpc_udrpc_call(p->ep[0][0], p->w.now_ns, bytes, 8, 8, 0) == 0)
+	while (pair_call(0, bytes, 8, 8, 0) == 0)
 		;
-	crpc_udrpc_flush(p->ctx[0], p->w.now_ns);
-	pair_poll(p, 1, done, 64);
-	pair_poll(p, 1, done, 64);
-	while ((n = crpc_udrpc_recv(p->ctx[1], p->w.now_ns, req, 64)) != 0)
+	pair_flush(0);
+	pair_poll(1, done, 64);
+	pair_poll(1, done, 64);
+	while ((n = pair_recv(1, req, 64)) != 0)
 		for (i = 0; i < n; i++)
 			if (req[i].peer == 100)
-				crpc_udrpc_reply(
-					p->ctx[1], p->w.now_ns, req[i].token, bytes, 8);
-	crpc_udrpc_flush(p->ctx[1], p->w.now_ns);
-	p->w.now_ns += BUSY_TURN_NS;
-	n = pair_poll(p, 0, done, room);
+				pair_reply(1, req[i].token, bytes, 8);
+	pair_flush(1);
+	p.w.now_ns += BUSY_TURN_NS;
+	n = pair_poll(0, done, room);
 	for (i = 0; i < n; i++)
 		if (done[i].cookie == 77)
 			status = done[i].status;
@@ -326,18 +250,21 @@ busy_turn(struct pair *p, uint16_t room)
 }
 
 /* In the time that was configured, though another peer fills every poll. */
-static void
-a_dead_peer_is_given_up_beside_a_busy_one(void **state)
+TEST(a_dead_peer_is_given_up_beside_a_busy_one)
 {
-	struct crpc_udrpc_conf conf = {.max_eps = 3, .slots = BUSY_SLOTS, .max_msg = 64,
-		.credits = BUSY_SLOTS, .retries = 3, .no_congestion_control = true, .seed = 9};
+	struct crpc_udrpc_conf conf = {.max_eps = 3,
+		.slots = BUSY_SLOTS,
+		.max_msg = 64,
+		.credits = BUSY_SLOTS,
+		.retries = 3,
+		.no_congestion_control = true,
+		.seed = 9};
 	struct crpc_udrpc_ep *ours, *theirs;
 	struct crpc_udrpc *ctx;
 	uint64_t start;
-	struct pair p;
 	int status;
 
-	pair_init(&p, &conf, 2, 1, 188, MTU);
+	pair_init(&conf, 2, 1, 188, MTU);
 	conf.dev = crpc_paper_open(&p.w, &(struct crpc_paper_conf){.inline_max = 188, .mtu = MTU});
 	ctx = crpc_udrpc_create(&conf);
 	ours = crpc_udrpc_ep_create(p.ctx[0], 5);
@@ -345,79 +272,69 @@ a_dead_peer_is_given_up_beside_a_busy_one(void **state)
 	pair_join(ours, theirs);
 	crpc_paper_kill(conf.dev);
 	start = p.w.now_ns;
-	assert_int_equal(crpc_udrpc_call(ours, p.w.now_ns, bytes, 8, 8, 77), 0);
+	assert_ok(crpc_udrpc_call(ours, p.w.now_ns, bytes, 8, 8, 77));
 	do {
-		status = busy_turn(&p, 4);
+		status = busy_turn(4);
 		assert_true(p.w.now_ns - start < 3u * (conf.retries + 1) * RTO);
 	} while (status == 1);
 	assert_int_equal(status, -ECONNRESET);
 	assert_int_equal(crpc_udrpc_ep_status(ours), -ETIMEDOUT);
-	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][0]), 0);
+	assert_ok(pair_status(0));
 	crpc_udrpc_free(ctx);
 	crpc_rdma_close(conf.dev);
-	pair_fini(&p);
 }
 
-static void
-a_shutdown_notifies_the_peer(void **state)
+TEST(a_shutdown_notifies_the_peer)
 {
 	struct crpc_done done[4];
-	struct crpc_req req[4];
-	struct pair p;
+	struct crpc_req req;
 
-	pair_init(&p, &small, 2, 1, 188, MTU);
-	call(&p, 32, 32, 7);
-	pair_poll(&p, 1, done, 4);
-	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
+	pair_init(&small, 2, 1, 188, MTU);
+	call(32, 32, 7);
+	req = pair_take(1);
 	crpc_udrpc_ep_shutdown(p.ep[1][0]);
-	assert_int_equal(crpc_udrpc_reply(p.ctx[1], 0, req[0].token, bytes, 1), -ECONNRESET);
-	assert_int_equal(crpc_udrpc_reply_max(p.ctx[1], req[0].token), -ENOENT);
-	pair_poll(&p, 0, done, 4);
-	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], 0, req.token, bytes, 1), -ECONNRESET);
+	assert_int_equal(crpc_udrpc_reply_max(p.ctx[1], req.token), -ENOENT);
+	pair_poll(0, done, 4);
+	assert_int_equal(pair_poll(0, done, 4), 1);
 	assert_int_equal(done[0].status, -ECONNRESET);
-	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][0]), -ECONNRESET);
-	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][1]), 0);
-	assert_int_equal(crpc_udrpc_check(p.ctx[0], false), 0);
-	pair_fini(&p);
+	assert_int_equal(pair_status(0), -ECONNRESET);
+	assert_ok(crpc_udrpc_ep_status(p.ep[0][1]));
+	assert_ok(crpc_udrpc_check(p.ctx[0], false));
 }
 
 /* Fill side 0's batch and its send queue: it answers over one endpoint, and nothing leaves. */
 static void
-batch_fill(struct pair *p)
+batch_fill(void)
 {
 	struct crpc_done done[4];
 	struct crpc_req req[64];
 	uint32_t i, n;
 
 	for (i = 0; i < 200; i++)
-		assert_int_equal(crpc_udrpc_call(p->ep[1][0], p->w.now_ns, bytes, 8, 8, i), 0);
-	crpc_udrpc_flush(p->ctx[1], p->w.now_ns);
-	crpc_paper_post_limit(p->dev[0], 0);
+		assert_ok(pair_call(1, bytes, 8, 8, i));
+	pair_flush(1);
+	crpc_paper_post_limit(p.dev[0], 0);
 	for (i = 0; i < 200; i += n) {
-		pair_poll(p, 0, done, 4);
-		n = crpc_udrpc_recv(p->ctx[0], p->w.now_ns, req, 64);
+		pair_poll(0, done, 4);
+		n = pair_recv(0, req, 64);
 		for (uint32_t k = 0; k < n; k++)
-			assert_int_equal(crpc_udrpc_reply(p->ctx[0], p->w.now_ns, req[k].token,
-						 bytes, 8),
-				0);
-		pair_poll(p, 1, done, 4);
-		crpc_udrpc_flush(p->ctx[1], p->w.now_ns);
+			assert_ok(pair_reply(0, req[k].token, bytes, 8));
+		pair_poll(1, done, 4);
+		pair_flush(1);
 	}
 }
 
 /* The peer is notified of an end when there is room, if there is none at once. */
-static void
-the_peer_is_notified_though_the_send_queue_is_full(void **state)
+TEST(the_peer_is_notified_though_the_send_queue_is_full)
 {
 	static const struct crpc_udrpc_conf conf = {
 		.max_eps = 2, .slots = 200, .credits = 256, .max_msg = 64, .sq_depth = 8};
 	struct crpc_done done[64];
-	struct pair p;
-	uint32_t how, i;
 
-	for (how = 0; how < 6; how++) {
-		pair_init(&p, &conf, 2, 1, 188, MTU);
-		batch_fill(&p);
+	for (uint32_t how = 0; how < 6; how++) {
+		pair_init(&conf, 2, 1, 188, MTU);
+		batch_fill();
 		/* of the endpoint that answers, or of one that is idle */
 		if (how / 2 == 0)
 			crpc_udrpc_ep_shutdown(p.ep[0][how % 2]);
@@ -426,29 +343,28 @@ the_peer_is_notified_though_the_send_queue_is_full(void **state)
 		crpc_paper_post_limit(p.dev[0], UINT32_MAX);
 		if (how / 2 == 2) {
 			/* the queue is full, and then so is the batch behind it */
-			crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+			pair_flush(0);
 			p.w.autorun = true;
 			crpc_udrpc_free(p.ctx[0]);
 			p.ctx[0] = NULL;
 		}
-		for (i = 0; i < 100; i++) {
+		for (uint32_t i = 0; i < 100; i++) {
 			if (p.ctx[0] != NULL) {
-				pair_poll(&p, 0, done, 64);
-				crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+				pair_poll(0, done, 64);
+				pair_flush(0);
 			}
-			pair_poll(&p, 1, done, 64);
+			pair_poll(1, done, 64);
 		}
 		if (crpc_udrpc_ep_status(p.ep[1][how % 2]) != -ECONNRESET)
 			fail_msg("way %u: the peer was not notified", how);
-		assert_int_equal(crpc_udrpc_ep_status(p.ep[1][1 - how % 2]),
-			how / 2 == 2 ? -ECONNRESET : 0);
+		assert_int_equal(
+			crpc_udrpc_ep_status(p.ep[1][1 - how % 2]), how / 2 == 2 ? -ECONNRESET : 0);
 		if (how / 2 == 1) {
 			p.ep[0][2] = crpc_udrpc_ep_create(p.ctx[0], 0);
 			assert_non_null(p.ep[0][2]);
 		}
 		if (p.ctx[0] == NULL)
 			crpc_rdma_close(p.dev[0]);
-		pair_fini(&p);
 	}
 }
 
@@ -466,14 +382,12 @@ getrandom(void *buf, size_t len, unsigned int flags)
 }
 
 /* A peer that knows the tokens of some sessions cannot compute those of others. */
-static void
-each_token_comes_from_the_system(void **state)
+TEST(each_token_comes_from_the_system)
 {
 	struct crpc_udrpc_conf conf = {.max_eps = 8};
-	struct pair p;
 	uint32_t i;
 
-	pair_init(&p, &small, 1, 1, 188, MTU);
+	pair_init(&small, 1, 1, 188, MTU);
 	conf.dev = crpc_paper_open(&p.w, &(struct crpc_paper_conf){.mtu = MTU});
 	crpc_udrpc_free(p.ctx[1]);
 	p.ctx[1] = crpc_udrpc_create(&conf);
@@ -482,42 +396,36 @@ each_token_comes_from_the_system(void **state)
 		assert_int_equal(crpc_udrpc_ep_create(p.ctx[1], i)->token, 0x1234567 * (i + 1));
 	crpc_rdma_close(p.dev[1]);
 	p.dev[1] = conf.dev;
-	pair_fini(&p);
 }
 
 /* An endpoint can be made, used and freed for ever; packets of its earlier lives do not count. */
-static void
-endpoints_come_and_go(void **state)
+TEST(endpoints_come_and_go)
 {
 	static const struct crpc_udrpc_conf conf = {.max_eps = 2};
 	struct crpc_done done[4];
-	struct pair p;
-	uint32_t life;
 
-	pair_init(&p, &conf, 1, 1, 188, MTU);
-	for (life = 0; life < 50; life++) {
-		call(&p, 32, 32, life);
+	pair_init(&conf, 1, 1, 188, MTU);
+	for (uint32_t life = 0; life < 50; life++) {
+		call(32, 32, life);
 		if (life % 2) {
-			pair_echo(&p, 1);
-			assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+			pair_echo(1);
+			assert_int_equal(pair_poll(0, done, 4), 1);
 		}
 		crpc_udrpc_ep_free(p.ep[0][0]);
 		crpc_udrpc_ep_free(p.ep[1][0]);
-		pair_poll(&p, 0, done, 4);
-		pair_poll(&p, 1, done, 4);
+		pair_poll(0, done, 4);
+		pair_poll(1, done, 4);
 		p.ep[0][0] = crpc_udrpc_ep_create(p.ctx[0], 0);
 		p.ep[1][0] = crpc_udrpc_ep_create(p.ctx[1], 100);
 		assert_non_null(p.ep[0][0]);
 		assert_non_null(p.ep[1][0]);
 		pair_join(p.ep[0][0], p.ep[1][0]);
 	}
-	assert_int_equal(crpc_udrpc_stats(p.ctx[1])->rpc.requests, 25);
-	assert_true(crpc_udrpc_stats(p.ctx[1])->bad_sessions > 0);
-	pair_fini(&p);
+	assert_int_equal(pair_stats(1)->rpc.requests, 25);
+	assert_true(pair_stats(1)->bad_sessions > 0);
 }
 
-static void
-addresses_that_are_none_are_refused(void **state)
+TEST(addresses_that_are_none_are_refused)
 {
 	static const struct {
 		uint32_t at;
@@ -525,119 +433,104 @@ addresses_that_are_none_are_refused(void **state)
 	} bad[] = {{0, 0}, {4, 9}, {6, 1}, {11, 0xff}, {64, 0}};
 	uint8_t addr[CRPC_UDRPC_ADDR_LEN], good[CRPC_UDRPC_ADDR_LEN];
 	struct crpc_udrpc_ep *ep;
-	struct pair p;
-	uint32_t i;
 
-	pair_init(&p, &small, 1, 1, 188, MTU);
+	pair_init(&small, 1, 1, 188, MTU);
 	ep = crpc_udrpc_ep_create(p.ctx[0], 9);
 	assert_int_equal(crpc_udrpc_ep_status(ep), -ENOTCONN);
 	assert_int_equal(crpc_udrpc_call(ep, 0, NULL, 0, 0, 0), -ENOTCONN);
 	crpc_udrpc_ep_addr(p.ep[1][0], good);
-	for (i = 0; i < CRPC_DIM(bad); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(bad); i++) {
 		memcpy(addr, good, sizeof(addr));
 		addr[bad[i].at] = bad[i].value;
 		assert_int_equal(crpc_udrpc_ep_connect(ep, addr), -EPROTO);
 	}
-	for (i = 16; i < 28; i += 4) { /* slots, max_msg, pkt_max */
+	for (uint32_t i = 16; i < 28; i += 4) { /* slots, max_msg, pkt_max */
 		memcpy(addr, good, sizeof(addr));
 		memset(addr + i, 0, 4);
 		assert_int_equal(crpc_udrpc_ep_connect(ep, addr), -EPROTO);
 	}
-	assert_int_equal(crpc_udrpc_ep_connect(ep, good), 0);
+	assert_ok(crpc_udrpc_ep_connect(ep, good));
 	assert_int_equal(crpc_udrpc_ep_connect(ep, good), -EISCONN);
-	pair_fini(&p);
 }
 
-static void
-a_broken_queue_ends_all(void **state)
+TEST(a_broken_queue_ends_all)
 {
 	struct crpc_done done[4];
-	struct pair p;
 
-	pair_init(&p, &small, 2, 1, 188, MTU);
-	call(&p, 32, 32, 7);
+	pair_init(&small, 2, 1, 188, MTU);
+	call(32, 32, 7);
 	crpc_paper_fail(p.dev[0], 0, -EIO);
-	pair_poll(&p, 0, done, 4);
-	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
+	pair_poll(0, done, 4);
+	assert_int_equal(pair_poll(0, done, 4), 1);
 	assert_int_equal(done[0].status, -ECONNRESET);
 	assert_int_equal(crpc_udrpc_ep_status(p.ep[0][1]), -ECONNRESET);
 	assert_null(crpc_udrpc_ep_create(p.ctx[0], 1));
 	assert_int_equal(errno, EIO);
-	pair_fini(&p);
 }
 
 /* With a send queue that takes nothing, calls and replies wait; then they go. */
-static void
-a_full_send_queue_delays_and_loses_nothing(void **state)
+TEST(a_full_send_queue_delays_and_loses_nothing)
 {
 	struct crpc_udrpc_conf conf = {.max_eps = 4, .slots = 64, .sq_depth = 8, .credits = 64};
 	struct crpc_done done[64];
-	struct pair p;
 	uint32_t i, ends = 0;
 
-	pair_init(&p, &conf, 4, 1, 188, MTU);
+	pair_init(&conf, 4, 1, 188, MTU);
 	crpc_paper_post_limit(p.dev[0], 3);
 	for (i = 0; i < 256; i++)
-		assert_int_equal(
-			crpc_udrpc_call(p.ep[0][i / 64], p.w.now_ns, bytes, 32, 32, i), 0);
-	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-	assert_int_equal(crpc_udrpc_check(p.ctx[0], false), 0);
+		assert_ok(crpc_udrpc_call(p.ep[0][i / 64], p.w.now_ns, bytes, 32, 32, i));
+	pair_flush(0);
+	assert_ok(crpc_udrpc_check(p.ctx[0], false));
 	crpc_paper_post_limit(p.dev[0], UINT32_MAX);
 	for (i = 0; i < 1000 && ends < 256; i++) {
-		pair_echo(&p, 1);
-		ends += pair_poll(&p, 0, done, 64);
-		crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+		pair_echo(1);
+		ends += pair_poll(0, done, 64);
+		pair_flush(0);
 	}
 	assert_int_equal(ends, 256);
-	assert_int_equal(crpc_udrpc_stats(p.ctx[0])->rtos, 0);
-	rest(&p);
-	pair_fini(&p);
+	assert_int_equal(pair_stats(0)->rtos, 0);
+	rest();
 }
 
 /* Round trips that grow slow a session down and the wheel spreads its packets; it recovers. */
-static void
-congestion_slows_a_session_down_and_then_not(void **state)
+TEST(congestion_slows_a_session_down_and_then_not)
 {
 	struct crpc_udrpc_conf conf = {
 		.max_eps = 1, .max_msg = 65536, .slots = 1, .link_bytes_per_s = 100000000};
 	struct crpc_done done[4];
 	uint64_t rate, least;
-	struct pair p;
-	uint32_t i, n;
 
-	pair_init(&p, &conf, 1, 1, 188, MTU);
+	pair_init(&conf, 1, 1, 188, MTU);
 	least = rate = crpc_udrpc_ep_rate(p.ep[0][0]);
 	assert_int_equal(rate, 100000000);
-	for (i = 0; i < 40; i++) {
-		call(&p, 20000, 32, i);
-		for (n = 0; n == 0;) {
+	for (uint32_t i = 0; i < 40; i++) {
+		call(20000, 32, i);
+		for (uint32_t n = 0; n == 0;) {
 			p.w.now_ns += 1500000; /* a round trip above t_high */
-			pair_echo(&p, 1);
-			n = pair_poll(&p, 0, done, 4);
-			crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+			pair_echo(1);
+			n = pair_poll(0, done, 4);
+			pair_flush(0);
 			least = crpc_min(least, crpc_udrpc_ep_rate(p.ep[0][0]));
 		}
 	}
 	assert_int_equal(done[0].status, 0);
 	assert_true(least < rate / 2);
-	assert_true(crpc_udrpc_stats(p.ctx[0])->paced > 0);
-	assert_true(crpc_udrpc_stats(p.ctx[0])->rtt_samples > 0);
-	for (i = 0; i < 10000 && crpc_udrpc_ep_rate(p.ep[0][0]) < rate; i++) {
-		call(&p, 32, 32, i);
-		for (n = 0; n == 0;) {
-			pair_echo(&p, 1);
-			n = pair_poll(&p, 0, done, 4);
-			crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
+	assert_true(pair_stats(0)->paced > 0);
+	assert_true(pair_stats(0)->rtt_samples > 0);
+	for (uint32_t i = 0; i < 10000 && crpc_udrpc_ep_rate(p.ep[0][0]) < rate; i++) {
+		call(32, 32, i);
+		for (uint32_t n = 0; n == 0;) {
+			pair_echo(1);
+			n = pair_poll(0, done, 4);
+			pair_flush(0);
 		}
 	}
 	assert_int_equal(crpc_udrpc_ep_rate(p.ep[0][0]), rate);
-	rest(&p);
-	pair_fini(&p);
+	rest();
 }
 
 /* The wheel gives every entry, not before its time but for those beyond its reach, and once. */
-static void
-the_wheel_gives_each_entry_in_time(void **state)
+TEST(the_wheel_gives_each_entry_in_time)
 {
 	struct wheel_entry e[64] = {0}, *due, *next;
 	uint64_t at[64], given[64] = {0}, now = 12345;
@@ -669,8 +562,7 @@ the_wheel_gives_each_entry_in_time(void **state)
 	assert_ptr_equal(__crpc_udrpc_wheel_due(&w, now + 1000000), &e[0]);
 }
 
-static void
-sizes_out_of_range_are_refused(void **state)
+TEST(sizes_out_of_range_are_refused)
 {
 	struct crpc_paper w = {.rng = 1};
 	struct crpc_rdma *dev =
@@ -679,9 +571,8 @@ sizes_out_of_range_are_refused(void **state)
 		{.dev = dev, .credits = 257}, {.dev = dev, .max_eps = CRPC_UDRPC_EPS_MAX + 1},
 		{.dev = dev, .max_msg = CRPC_UDRPC_MSG_MAX + 1}, {.dev = dev, .pkt_max = MTU + 1},
 		{.dev = dev, .pkt_max = CRPC_UDRPC_PKT_MIN - 1}, {.dev = dev, .sq_depth = 7}};
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(bad); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(bad); i++) {
 		assert_null(crpc_udrpc_create(&bad[i]));
 		assert_int_equal(errno, EINVAL);
 	}
@@ -691,28 +582,6 @@ sizes_out_of_range_are_refused(void **state)
 int
 main(void)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(messages_of_every_size_arrive_whole),
-		cmocka_unit_test(a_burst_is_one_doorbell),
-		cmocka_unit_test(credits_bound_what_is_out),
-		cmocka_unit_test(a_notification_takes_a_slot_until_its_release),
-		cmocka_unit_test(what_is_lost_is_repeated_and_executed_once),
-		cmocka_unit_test(who_was_away_repeats_nothing_that_was_answered),
-		cmocka_unit_test(nothing_is_repeated_while_a_copy_is_in_the_send_queue),
-		cmocka_unit_test(a_slow_server_is_not_given_up),
-		cmocka_unit_test(a_dead_peer_is_given_up_beside_a_busy_one),
-		cmocka_unit_test(a_shutdown_notifies_the_peer),
-		cmocka_unit_test(the_peer_is_notified_though_the_send_queue_is_full),
-		cmocka_unit_test(each_token_comes_from_the_system),
-		cmocka_unit_test(endpoints_come_and_go),
-		cmocka_unit_test(addresses_that_are_none_are_refused),
-		cmocka_unit_test(a_broken_queue_ends_all),
-		cmocka_unit_test(a_full_send_queue_delays_and_loses_nothing),
-		cmocka_unit_test(congestion_slows_a_session_down_and_then_not),
-		cmocka_unit_test(the_wheel_gives_each_entry_in_time),
-		cmocka_unit_test(sizes_out_of_range_are_refused),
-	};
-
 	bytes_fill();
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, pair_end);
 }

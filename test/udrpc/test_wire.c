@@ -4,13 +4,9 @@
  * type of packet, byte by byte, against test/golden (`CRPC_GOLDEN_WRITE=1` writes the files
  * again, after a change of version).
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "golden.h"
 #include "pair.h"
 
@@ -19,15 +15,13 @@
 
 static FILE *trace;
 
-static void
-messages_are_cut_into_pieces(void **state)
+TEST(messages_are_cut_into_pieces)
 {
 	static const struct {
 		uint32_t len, pkts, last;
 	} t[] = {{0, 1, 0}, {1, 1, 1}, {228, 1, 228}, {229, 2, 1}, {456, 2, 228}, {457, 3, 1}};
-	uint32_t i;
 
-	for (i = 0; i < CRPC_DIM(t); i++) {
+	for (uint32_t i = 0; i < CRPC_DIM(t); i++) {
 		assert_int_equal(wire_pkts(t[i].len, 228), t[i].pkts);
 		assert_int_equal(wire_piece(t[i].len, 228, t[i].pkts - 1), t[i].last);
 	}
@@ -37,9 +31,7 @@ messages_are_cut_into_pieces(void **state)
 static void
 line(const uint8_t *data, uint32_t len)
 {
-	uint32_t i;
-
-	for (i = 0; i < len; i++)
+	for (uint32_t i = 0; i < len; i++)
 		fprintf(trace, "%02x%c", data[i], i == len - 1 ? '\n' : ' ');
 }
 
@@ -51,86 +43,56 @@ tap(struct crpc_paper *w, uint8_t *data, uint32_t len, uint32_t *imm, uint32_t *
 }
 
 /* A call of two pieces each way; one that fails; a drain; a notification; an end. */
-static void
-packets_are_byte_by_byte_as_specified(void **state)
+TEST(packets_are_byte_by_byte_as_specified)
 {
 	static const struct crpc_udrpc_conf conf = {.max_eps = 2, .slots = 2};
 	uint8_t bytes[300];
 	struct crpc_done done[4];
-	struct crpc_req req[4];
+	struct crpc_req req;
 	char *text = NULL;
-	struct pair p;
 	size_t size, i;
 
 	for (i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (uint8_t)(i + 0x40);
-	pair_init(&p, &conf, 2, 42, 188, MTU);
+	pair_init(&conf, 2, 42, 188, MTU);
 	trace = open_memstream(&text, &size);
 	assert_non_null(trace);
 	p.w.hook = tap;
-	assert_int_equal(crpc_udrpc_call(p.ep[0][1], p.w.now_ns, bytes, 300, 1000, 1), 0);
-	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-	pair_poll(&p, 1, done, 4);
-	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
-	assert_int_equal(crpc_udrpc_reply(p.ctx[1], p.w.now_ns + 777, req[0].token, bytes, 230), 0);
-	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
-	pair_poll(&p, 0, done, 4);
-	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-	pair_poll(&p, 1, done, 4);
-	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
-	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
-	assert_int_equal(crpc_udrpc_call(p.ep[0][1], p.w.now_ns, "query", 5, 0, 2), 0);
-	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-	pair_poll(&p, 1, done, 4);
-	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
-	assert_int_equal(crpc_udrpc_fail(p.ctx[1], p.w.now_ns + 5, req[0].token, -ENOENT), 0);
+	assert_ok(crpc_udrpc_call(p.ep[0][1], p.w.now_ns, bytes, 300, 1000, 1));
+	req = pair_take(1);
+	assert_ok(crpc_udrpc_reply(p.ctx[1], p.w.now_ns + 777, req.token, bytes, 230));
+	pair_flush(1);
+	pair_poll(0, done, 4);
+	pair_flush(0);
+	pair_poll(1, done, 4);
+	pair_flush(1);
+	assert_int_equal(pair_poll(0, done, 4), 1);
+	assert_ok(crpc_udrpc_call(p.ep[0][1], p.w.now_ns, "query", 5, 0, 2));
+	req = pair_take(1);
+	assert_ok(crpc_udrpc_fail(p.ctx[1], p.w.now_ns + 5, req.token, -ENOENT));
 	(void)__crpc_udrpc_drained(p.ep[1][1], p.ctx[1]->put);
-	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
-	assert_int_equal(pair_poll(&p, 0, done, 4), 1);
-	assert_int_equal(crpc_udrpc_notify(p.ep[0][1], p.w.now_ns, "note", 4), 0);
-	crpc_udrpc_flush(p.ctx[0], p.w.now_ns);
-	pair_poll(&p, 1, done, 4);
-	assert_int_equal(crpc_udrpc_recv(p.ctx[1], p.w.now_ns, req, 4), 1);
-	assert_int_equal(crpc_udrpc_release(p.ctx[1], p.w.now_ns + 5, req[0].token), 0);
-	crpc_udrpc_flush(p.ctx[1], p.w.now_ns);
-	assert_int_equal(pair_poll(&p, 0, done, 4), 0);
+	pair_flush(1);
+	assert_int_equal(pair_poll(0, done, 4), 1);
+	assert_ok(crpc_udrpc_notify(p.ep[0][1], p.w.now_ns, "note", 4));
+	req = pair_take(1);
+	assert_ok(crpc_udrpc_release(p.ctx[1], p.w.now_ns + 5, req.token));
+	pair_flush(1);
+	assert_int_equal(pair_poll(0, done, 4), 0);
 	crpc_udrpc_ep_shutdown(p.ep[0][1]);
 	crpc_paper_run(&p.w);
 	fclose(trace);
 	golden_text(CRPC_GOLDEN_DIR "/udrpc_v2_packets.hex", text);
 	p.w.hook = NULL;
-	pair_fini(&p);
 }
 
-static void
-address_is_byte_by_byte_as_specified(void **state)
+TEST(address_is_byte_by_byte_as_specified)
 {
 	static const struct crpc_udrpc_conf conf = {.max_eps = 2, .slots = 3, .max_msg = 70000};
 	uint8_t addr[CRPC_UDRPC_ADDR_LEN];
-	char *text = NULL;
-	struct pair p;
-	size_t size;
-	int i;
 
-	pair_init(&p, &conf, 2, 42, 188, MTU);
-	trace = open_memstream(&text, &size);
-	assert_non_null(trace);
+	pair_init(&conf, 2, 42, 188, MTU);
 	crpc_udrpc_ep_addr(p.ep[0][1], addr);
-	for (i = 0; i < CRPC_UDRPC_ADDR_LEN; i += 16)
-		line(addr + i, 16);
-	fclose(trace);
-	golden_text(CRPC_GOLDEN_DIR "/udrpc_v2_address.hex", text);
-	pair_fini(&p);
+	golden_hex(CRPC_GOLDEN_DIR "/udrpc_v2_address.hex", addr, sizeof(addr));
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(messages_are_cut_into_pieces),
-		cmocka_unit_test(packets_are_byte_by_byte_as_specified),
-		cmocka_unit_test(address_is_byte_by_byte_as_specified),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, pair_end)

@@ -176,11 +176,9 @@ region_forget(struct region *r)
 static uint8_t *
 reach(uint64_t ptr, uint64_t len)
 {
-	const struct region *r;
-	uint32_t i;
+	for (uint32_t i = 0; i < REGIONS_MAX; i++) {
+		const struct region *r = &f.region[i];
 
-	for (i = 0; i < REGIONS_MAX; i++) {
-		r = &f.region[i];
 		if (r->len != 0 && ptr - r->ptr < r->len && len <= r->len - (ptr - r->ptr))
 			return r->mem + (ptr - r->ptr);
 	}
@@ -191,11 +189,9 @@ reach(uint64_t ptr, uint64_t len)
 static bool
 localize(struct run *run)
 {
-	struct gpudev_desc *d;
-	uint32_t i;
+	for (uint32_t i = 0; i < run->grid_y; i++) {
+		struct gpudev_desc *d = &run->args.desc[i];
 
-	for (i = 0; i < run->grid_y; i++) {
-		d = &run->args.desc[i];
 		d->src = (uintptr_t)reach(d->src, d->len);
 		d->dst = (uintptr_t)reach(d->dst, crpc_unpack_out_len(d->op, d->len));
 		if (d->src == 0 || d->dst == 0)
@@ -275,9 +271,8 @@ cuGetErrorName(int error, const char **name)
 		{INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT"},
 		{ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS"},
 		{DESTROYED, "CUDA_ERROR_CONTEXT_IS_DESTROYED"}, {719, "CUDA_ERROR_LAUNCH_FAILED"}};
-	size_t i;
 
-	for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
+	for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
 		if (names[i].error == error)
 			*name = names[i].name;
 	return *name != NULL ? 0 : INVALID_VALUE;
@@ -316,10 +311,9 @@ int
 cuDevicePrimaryCtxRelease_v2(int dev)
 {
 	int rc = begin("cuDevicePrimaryCtxRelease_v2", false);
-	uint32_t i;
 
 	if (--f.refs == 0) {
-		for (i = 0; (f.sticky != 0 || f.destroyed) && i < REGIONS_MAX; i++)
+		for (uint32_t i = 0; (f.sticky != 0 || f.destroyed) && i < REGIONS_MAX; i++)
 			region_forget(&f.region[i]);
 		f.sticky = f.fault = 0;
 		f.destroyed = false;
@@ -331,15 +325,14 @@ int
 cuDevicePrimaryCtxReset_v2(int dev)
 {
 	int rc = begin("cuDevicePrimaryCtxReset_v2", false);
-	uint32_t i;
 
 	if (rc != 0)
 		return end(rc);
 	f.destroyed = true;
-	for (i = 0; i < STREAMS_MAX; i++)
+	for (uint32_t i = 0; i < STREAMS_MAX; i++)
 		if (f.stream[i] != NULL)
 			stream_close(i);
-	for (i = 0; i < REGIONS_MAX; i++)
+	for (uint32_t i = 0; i < REGIONS_MAX; i++)
 		region_forget(&f.region[i]);
 	memset(f.event, 0, sizeof(f.event));
 	f.objects = 0;
@@ -436,9 +429,8 @@ int
 cuStreamDestroy_v2(void *stream)
 {
 	int rc = begin("cuStreamDestroy_v2", true);
-	uint32_t i;
 
-	for (i = 0; i < STREAMS_MAX; i++)
+	for (uint32_t i = 0; i < STREAMS_MAX; i++)
 		if (f.stream[i] == stream)
 			stream_close(i);
 	return end(rc);
@@ -539,9 +531,7 @@ cuMemHostRegister_v2(void *mem, size_t len, unsigned int flags)
 static int
 region_remove(uint64_t ptr)
 {
-	uint32_t i;
-
-	for (i = 0; i < REGIONS_MAX; i++)
+	for (uint32_t i = 0; i < REGIONS_MAX; i++)
 		if (f.region[i].len != 0 && f.region[i].ptr == ptr) {
 			region_forget(&f.region[i]);
 			return 0;

@@ -1,13 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Unpack engines: their names, what all check, and the engine of the CPU. */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_log.h"
 #include "crpc_tensor_convert.h"
 #include "rnd.h"
@@ -18,21 +14,20 @@ static uint64_t seed = 88172645463325252u;
 /*
  * Every code that this CPU has moves every length from and to every alignment, and nothing beside.
  */
-static void
-every_copy_copies(void **state)
+TEST(every_copy_copies)
 {
 	static uint8_t src[9000], dst[9000], expected[9000];
-	uint32_t v, i, len, from, to;
 
-	for (i = 0; i < sizeof(src); i++)
+	for (uint32_t i = 0; i < sizeof(src); i++)
 		src[i] = (uint8_t)rnd_below(&seed, 256);
-	for (v = 0; __crpc_unpack_copy[v] != NULL; v++) {
+	for (uint32_t v = 0; __crpc_unpack_copy[v] != NULL; v++) {
 		if (!__crpc_unpack_copy[v]->usable())
 			continue;
-		for (i = 0; i < 4000; i++) {
-			len = i < 300 ? i : rnd_below(&seed, 8000);
-			from = rnd_below(&seed, 200);
-			to = rnd_below(&seed, 200);
+		for (uint32_t i = 0; i < 4000; i++) {
+			uint32_t len = i < 300 ? i : rnd_below(&seed, 8000);
+			uint32_t from = rnd_below(&seed, 200);
+			uint32_t to = rnd_below(&seed, 200);
+
 			memset(dst, 0x77, sizeof(dst));
 			memset(expected, 0x77, sizeof(expected));
 			memcpy(expected + to, src + from, len);
@@ -45,8 +40,7 @@ every_copy_copies(void **state)
 }
 
 /* Jobs of many descriptors, below and above where stores go around the caches, with conversions. */
-static void
-cpu_engine_gathers(void **state)
+TEST(cpu_engine_gathers)
 {
 	static float src[100000];
 	static uint8_t dst[600000], expected[600000];
@@ -137,8 +131,7 @@ bad_attach(void *state, void *mem, uint64_t len)
 }
 
 /* Names are unique and found; what can not be done is refused. */
-static void
-engines_have_names(void **state)
+TEST(engines_have_names)
 {
 	static const struct crpc_unpack_ops ops = {"bad", 0, bad_create, bad_free, bad_submit, NULL,
 			bad_done, bad_stop};
@@ -183,14 +176,4 @@ engines_have_names(void **state)
 	crpc_unpack_free(u);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(every_copy_copies),
-		cmocka_unit_test(cpu_engine_gathers),
-		cmocka_unit_test(engines_have_names),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -5,15 +5,12 @@
  * where DPDK has no such driver.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
+#include "test.h"
 #include <rte_eal.h>
 
 #include "crpc_log.h"
@@ -24,8 +21,7 @@
 #include "unpack_bench.h"
 
 /* The ring is limited. */
-static void
-full_ring_refuses(void **state)
+TEST(full_ring_refuses)
 {
 	uint32_t n = engine_filled();
 
@@ -33,8 +29,7 @@ full_ring_refuses(void **state)
 }
 
 /* One device, one state; no conversion; a wrong name is logged. */
-static void
-what_it_can_not_do(void **state)
+TEST(what_it_can_not_do)
 {
 	const struct crpc_unpack_conf wrong = {.arg = "dma_nowhere"};
 	struct crpc_unpack *u = crpc_unpack_create("dmadev", NULL);
@@ -57,13 +52,6 @@ what_it_can_not_do(void **state)
 int
 main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(jobs_move_each_byte),
-		cmocka_unit_test(full_ring_refuses),
-		cmocka_unit_test(stop_gets_all_back),
-		cmocka_unit_test(what_it_can_not_do),
-		cmocka_unit_test(bulk_unpacks_through_it),
-	};
 	char *eal[] = {argv[0], (char[]){"--no-huge"}, (char[]){"--no-pci"},
 		(char[]){"--no-shconf"}, (char[]){"-m64"}, (char[]){"--no-telemetry"},
 		(char[]){"--log-level=4"}, (char[]){"--vdev=dma_skeleton"}, NULL};
@@ -81,7 +69,7 @@ main(int argc, char **argv)
 		return 77;
 	}
 	crpc_unpack_free(u);
-	rc = cmocka_run_group_tests(tests, NULL, NULL);
+	rc = test_run(NULL, NULL);
 	rte_eal_cleanup();
 	return rc;
 }

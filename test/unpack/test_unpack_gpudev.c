@@ -4,16 +4,12 @@
  * late, fail and hang as a test wants, and on a real one, which skips where there is none.
  */
 #include <errno.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "crpc_log.h"
 #include "crpc_unpack_gpudev.h"
 #ifdef FAKE
@@ -29,22 +25,21 @@ const unsigned char __crpc_gpudev_fatbin[] = {0};
 #include "unpack_bench.h"
 
 /* Every half float widened, and around every one of them the floats that narrow to it. */
-static void
-conversions_agree(void **state)
+TEST(conversions_agree)
 {
 	struct crpc_unpack_desc d;
-	uint32_t i, op, at, bits;
 	uint64_t job;
 	struct bench b;
 
 	bench_make(&b, 0, true);
-	for (op = CRPC_UNPACK_F32_TO_BF16; op < CRPC_UNPACK_OPS; op++)
-		for (at = 0; at < 65536; at += 32768) {
+	for (uint32_t op = CRPC_UNPACK_F32_TO_BF16; op < CRPC_UNPACK_OPS; op++)
+		for (uint32_t at = 0; at < 65536; at += 32768) {
 			bench_clear(&b);
-			for (i = 0; i < 32768; i++) {
-				bits = (at + i) << 16 |
+			for (uint32_t i = 0; i < 32768; i++) {
+				uint32_t bits = (at + i) << 16 |
 					(i % 2 != 0 ? 0x7fff + rnd_below(&rng, 3)
 						    : rnd_below(&rng, 65536));
+
 				if (crpc_unpack_elem(op, true) == 4)
 					memcpy(b.src + i * 4, &bits, 4);
 				else
@@ -61,8 +56,7 @@ conversions_agree(void **state)
 }
 
 /* Descriptors that name what was not attached are refused, and nothing of their job is taken. */
-static void
-memory_must_be_attached(void **state)
+TEST(memory_must_be_attached)
 {
 	struct crpc_unpack_desc desc[2];
 	static uint8_t other[8192];
@@ -102,16 +96,14 @@ memory_must_be_attached(void **state)
 }
 
 /* Launches are limited. */
-static void
-full_engine_refuses(void **state)
+TEST(full_engine_refuses)
 {
 	assert_int_equal(engine_filled(), CRPC_GPUDEV_WAVES * (CRPC_UNPACK_DESCS_MAX / 16));
 }
 
 #ifdef FAKE
 /* A device that does nothing: no call waits for it, and a turn of polls asks it once. */
-static void
-polls_never_wait(void **state)
+TEST(polls_never_wait)
 {
 	const struct crpc_unpack_conf conf = {.arg = "0000:3b:00.0"};
 	struct crpc_unpack *other;
@@ -154,8 +146,7 @@ polls_never_wait(void **state)
 }
 
 /* Whatever fails while a state is made or memory attached is logged by its name, and undone. */
-static void
-making_fails_by_name(void **state)
+TEST(making_fails_by_name)
 {
 	static const struct {
 		const char *call;
@@ -213,8 +204,7 @@ making_fails_by_name(void **state)
  * A launch that fails fails its jobs; the next one is a new try. Without an event the stream is
  * queried.
  */
-static void
-launches_fail_alone(void **state)
+TEST(launches_fail_alone)
 {
 	struct crpc_unpack_desc d;
 	struct bench b;
@@ -235,18 +225,16 @@ launches_fail_alone(void **state)
 }
 
 /* A fault of the device ends every job with an error, and later ones; its name is logged. */
-static void
-faults_end_the_state(void **state)
+TEST(faults_end_the_state)
 {
 	struct crpc_unpack_desc d;
 	struct bench b;
 	uint64_t job[6];
-	uint32_t i;
 
 	bench_make(&b, 0, true);
 	bench_clear(&b);
 	fake_cuda_hold(true);
-	for (i = 0; i < 6; i++) {
+	for (uint32_t i = 0; i < 6; i++) {
 		d = piece(&b, i);
 		assert_int_equal(crpc_unpack_submit(b.u, &d, 1, &job[i]), 0);
 		if (i % 2 == 1)
@@ -254,7 +242,7 @@ faults_end_the_state(void **state)
 	}
 	fake_cuda_fault(719);
 	fake_cuda_hold(false);
-	for (i = 0; i < 6; i++)
+	for (uint32_t i = 0; i < 6; i++)
 		assert_int_equal(job_wait(b.u, job[i]), -EIO);
 	assert_non_null(strstr(crpc_log_last(), "CUDA_ERROR_LAUNCH_FAILED"));
 	assert_int_equal(crpc_unpack_submit(b.u, &d, 1, &job[0]), -EIO);
@@ -263,20 +251,18 @@ faults_end_the_state(void **state)
 }
 
 /* A device that hangs: stop() comes to its end all the same, and no byte changes behind it. */
-static void
-stop_is_bounded(void **state)
+TEST(stop_is_bounded)
 {
 	struct crpc_unpack_desc d;
 	struct bench b;
 	uint64_t job, until = crpc_clock_ns() + WAIT_NS;
-	uint32_t i;
 
 	bench_make(&b, 0, false);
 	bench_clear(&b);
 	memcpy(b.want, b.have, LEN);
 	d = (struct crpc_unpack_desc){b.src, b.dst, LEN, CRPC_UNPACK_COPY};
 	fake_cuda_hold(true);
-	for (i = 0; i < 3; i++)
+	for (uint32_t i = 0; i < 3; i++)
 		assert_int_equal(crpc_unpack_submit(b.u, &d, 1, &job), 0);
 	crpc_unpack_kick(b.u);
 	while (crpc_unpack_stop(b.u) == -EAGAIN) {
@@ -296,21 +282,6 @@ stop_is_bounded(void **state)
 int
 main(int argc, char **argv)
 {
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(jobs_move_each_byte),
-		cmocka_unit_test(conversions_agree),
-		cmocka_unit_test(memory_must_be_attached),
-		cmocka_unit_test(full_engine_refuses),
-		cmocka_unit_test(stop_gets_all_back),
-		cmocka_unit_test(bulk_unpacks_through_it),
-#ifdef FAKE
-		cmocka_unit_test(polls_never_wait),
-		cmocka_unit_test(making_fails_by_name),
-		cmocka_unit_test(launches_fail_alone),
-		cmocka_unit_test(faults_end_the_state),
-		cmocka_unit_test(stop_is_bounded),
-#endif
-	};
 	struct crpc_unpack *u;
 
 	rng = argc > 1 ? strtoull(argv[1], NULL, 0) : 20241122;
@@ -324,5 +295,5 @@ main(int argc, char **argv)
 		return 77;
 	}
 	crpc_unpack_free(u);
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return test_run(NULL, NULL);
 }

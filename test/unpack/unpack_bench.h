@@ -6,7 +6,7 @@
  * @file
  * What the tests of every engine on a device have in common: jobs whose bytes are compared with
  * those of the cpu engine, jobs that are given up, and a transfer by bulk that unpacks through the
- * engine. Include it after cmocka.h; ENGINE, defined before, is its name. DEVICE_MEMORY is 1 if the
+ * engine. Include it after test.h; ENGINE, defined before, is its name. DEVICE_MEMORY is 1 if the
  * destination may be in the device's memory, that of crpc_unpack_gpudev_alloc().
  */
 
@@ -141,20 +141,18 @@ piece(struct bench *b, uint32_t at)
  * Scattered pieces of any kind, many jobs open, asked about in any order: each byte is what the cpu
  * engine makes it, in host memory and in the device's, and no other byte changes.
  */
-static void
-jobs_move_each_byte(void **state)
+TEST(jobs_move_each_byte)
 {
 	struct crpc_unpack_desc desc[DESCS];
 	uint64_t job[JOBS];
-	uint32_t i, k, round, device;
 	struct bench b;
 
-	for (device = 0; device <= DEVICE_MEMORY; device++) {
+	for (uint32_t device = 0; device <= DEVICE_MEMORY; device++) {
 		bench_make(&b, JOBS, device != 0);
-		for (round = 0; round < 20; round++) {
+		for (uint32_t round = 0; round < 20; round++) {
 			bench_clear(&b);
-			for (i = 0; i < JOBS; i++) {
-				for (k = 0; k < DESCS; k++)
+			for (uint32_t i = 0; i < JOBS; i++) {
+				for (uint32_t k = 0; k < DESCS; k++)
 					desc[k] = piece(&b, i * DESCS + k);
 				assert_int_equal(crpc_unpack_submit(b.u, desc, DESCS, &job[i]), 0);
 				if (rnd_below(&rng, 3) == 0)
@@ -162,7 +160,7 @@ jobs_move_each_byte(void **state)
 			}
 			/* max_jobs are open. */
 			assert_int_equal(crpc_unpack_submit(b.u, desc, 1, &job[0]), -EAGAIN);
-			for (i = 0, k = rnd_below(&rng, JOBS); i < JOBS; i++)
+			for (uint32_t i = 0, k = rnd_below(&rng, JOBS); i < JOBS; i++)
 				assert_int_equal(job_wait(b.u, job[(i * 3 + k) % JOBS]), 0);
 			bench_compare(&b);
 		}
@@ -202,16 +200,14 @@ engine_filled(void)
 }
 
 /* Jobs that are given up end, those never handed over too; no memory is touched behind it. */
-static void
-stop_gets_all_back(void **state)
+TEST(stop_gets_all_back)
 {
 	uint64_t job, until = crpc_clock_ns() + WAIT_NS;
 	struct bench b;
-	uint32_t i;
 
 	bench_make(&b, 0, false);
 	memset(b.src, 0x11, LEN);
-	for (i = 0; i < 8; i++) {
+	for (uint32_t i = 0; i < 8; i++) {
 		assert_int_equal(crpc_unpack_submit(b.u,
 					 &(struct crpc_unpack_desc){b.src, b.dst, LEN, 0}, 1, &job),
 			0);
@@ -223,7 +219,7 @@ stop_gets_all_back(void **state)
 	assert_int_equal(crpc_unpack_open_jobs(b.u), 0);
 	memset(b.dst, 0x77, LEN);
 	usleep(2000);
-	for (i = 0; i < LEN; i++)
+	for (uint32_t i = 0; i < LEN; i++)
 		assert_int_equal(b.dst[i], 0x77);
 	/* It goes on. */
 	assert_int_equal(job_run(b.u, (struct crpc_unpack_desc){b.src, b.dst, LEN, 0}), 0);
@@ -233,23 +229,23 @@ stop_gets_all_back(void **state)
 
 /* The device has a clock of its own. */
 static inline void
-bulk_turn(struct rig *r, int side)
+bulk_turn(int side)
 {
-	rig_turn(r, side);
-	if (crpc_unpack_open_jobs(r->conf[1].engine) != 0)
+	rig_turn(side);
+	if (crpc_unpack_open_jobs(rig.conf[1].engine) != 0)
 		usleep(5);
 }
 
 static inline void
-bulk_consume(struct rig *r, const struct crpc_bulk_chunk *chunk)
+bulk_consume(const struct crpc_bulk_chunk *chunk)
 {
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
 	int rc;
 
-	while ((rc = crpc_bulk_consumed(r->b[1], r->w.now_ns, chunk->token)) == -EBUSY) {
+	while ((rc = rig_consumed(chunk->token)) == -EBUSY) {
 		assert_true(crpc_clock_ns() < until);
-		bulk_turn(r, 0);
-		bulk_turn(r, 1);
+		bulk_turn(0);
+		bulk_turn(1);
 	}
 	assert_int_equal(rc, 0);
 }
@@ -258,8 +254,7 @@ bulk_consume(struct rig *r, const struct crpc_bulk_chunk *chunk)
  * An eager message whose chunks the device unpacks: its content, its checksum, and that a chunk can
  * not be consumed before the engine has reported done.
  */
-static void
-bulk_unpacks_through_it(void **state)
+TEST(bulk_unpacks_through_it)
 {
 	struct crpc_bulk_conf conf[2] = {
 		{.chunk = 16384, .slots = 4}, {.chunk = 16384, .slots = 4}};
@@ -269,38 +264,36 @@ bulk_unpacks_through_it(void **state)
 	struct crpc_bulk_chunk chunk;
 	int side = 0;
 #ifdef FAKE
-	uint32_t i;
 #endif
 	struct bench b;
-	struct rig r;
 
 	bench_make(&b, 0, DEVICE_MEMORY);
 	buf_fill(b.src, LEN, 3);
 	crpc_unpack_detach(b.u, b.src);
 	conf[1].engine = b.u;
-	rig_init(&r, &conf[0], &conf[1], 1, 1, 7);
+	rig_init(&conf[0], &conf[1], 1, 1, 7);
 	made = crpc_unpack_states_made();
 	bytes = crpc_unpack_stats(b.u)->bytes;
-	req[0] = rig_send(&r, 0, 1, b.src, LEN, CRPC_BULK_EAGER | CRPC_BULK_CRC);
-	req[1] = rig_recv(&r, 1, 1, b.dst, LEN, CRPC_BULK_EAGER | CRPC_BULK_MANUAL);
+	req[0] = rig_send(0, 1, b.src, LEN, CRPC_BULK_EAGER | CRPC_BULK_CRC);
+	req[1] = rig_recv(1, 1, b.dst, LEN, CRPC_BULK_EAGER | CRPC_BULK_MANUAL);
 #ifdef FAKE
 	fake_cuda_hold(true);
-	while (crpc_bulk_chunks(r.b[1], &chunk, 1) == 0)
-		bulk_turn(&r, side ^= 1);
-	for (i = 0; i < 100; i++) {
-		bulk_turn(&r, side ^= 1);
-		assert_int_equal(crpc_bulk_consumed(r.b[1], r.w.now_ns, chunk.token), -EBUSY);
+	while (crpc_bulk_chunks(rig.b[1], &chunk, 1) == 0)
+		bulk_turn(side ^= 1);
+	for (uint32_t i = 0; i < 100; i++) {
+		bulk_turn(side ^= 1);
+		assert_int_equal(rig_consumed(chunk.token), -EBUSY);
 	}
 	assert_int_not_equal(crpc_unpack_open_jobs(b.u), 0);
 	fake_cuda_hold(false);
-	bulk_consume(&r, &chunk);
+	bulk_consume(&chunk);
 #endif
 	while (!have[0] || !have[1]) {
-		bulk_turn(&r, side ^= 1);
-		while (crpc_bulk_chunks(r.b[1], &chunk, 1) == 1)
-			bulk_consume(&r, &chunk);
+		bulk_turn(side ^= 1);
+		while (crpc_bulk_chunks(rig.b[1], &chunk, 1) == 1)
+			bulk_consume(&chunk);
 		if (!have[side])
-			have[side] = crpc_bulk_test(r.b[side], req[side], &result[side]) == 0;
+			have[side] = crpc_bulk_test(rig.b[side], req[side], &result[side]) == 0;
 		assert_true(crpc_clock_ns() < until);
 	}
 	assert_int_equal(result[0].status, 0);
@@ -309,7 +302,7 @@ bulk_unpacks_through_it(void **state)
 	bench_compare(&b);
 	assert_int_equal(crpc_unpack_stats(b.u)->bytes - bytes, LEN);
 	assert_int_equal(crpc_unpack_states_made(), made);
-	rig_fini(&r);
+	rig_fini();
 	bench_free(&b);
 }
 

@@ -32,8 +32,8 @@ import json
 import sys
 
 lines = [json.loads(line) for line in open(sys.argv[1])]
-assert [x["scope"] for x in lines].count("total") == 1, lines
-total = [x for x in lines if x["scope"] == "total"][0]
+assert [x["record"] for x in lines].count("total") == 1, lines
+total = [x for x in lines if x["record"] == "total"][0]
 assert total["app"] == "benchkv", total
 assert total["verify_errors"] == 0, total
 EOF

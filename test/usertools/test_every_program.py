@@ -1,17 +1,28 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """What holds for every program and tool: -h, --help and --version print that and nothing else and end with 0,
-also before and behind a "--"; tools that read or write files end with one line and status 2 where they cannot,
-and where they are interrupted.
+also before and behind a "--"; each option has one name, one name of its value and a text in all of them, within
+80 columns; a name of version 0.1 is refused with that of today; tools that read or write files end with one line
+and status 2 where they cannot, and where they are interrupted.
 Arguments: source root, build root, version."""
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 
-EAL_PROGRAMS = ['ringbench', 'rpcbench', 'shmbench', 'xferbench', 'benchkv']
+from program_list import programs, run
+
+# Other words for what the vocabulary has (apps/common/app_opt.h).
+SYNONYMS = re.compile(
+    r'--(qd|queue-depth|in-?flight|open|msg-.*|message-.*|num-.*|n-.*|.*-(sizes|kb|mb|kib|mib|secs?)|check|verify-.*|'
+    r'verification|validate|repeats|repetitions|rounds|runs|passes|iterations|duration|time|transports|protocol|'
+    r'backends|dev|nic|hca|output|output-.*|jsonl?-.*|random-seed|profile|'
+    r'batch|batch-size|connections|folder|directory)$')
+VALUES = {'N', 'BYTES', 'S', 'MS', 'US', 'R', 'X', 'OPS', 'PCT', 'NAME', 'NAMES', 'LIST', 'TEXT', 'UNIT', 'SLOT',
+          'STATE', 'AXES', 'OCTAL', 'FILE', 'DIR', 'PATH', 'KEY', 'VALUE', ''}
 bad = 0
 
 
@@ -22,40 +33,63 @@ def check(what, good, detail=''):
         print(f'{what}: {detail}')
 
 
-def run(*cmd, **more):
-    return subprocess.run(cmd, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, **more)
-
-
-def programs(source, build):
-    """(name, path) of each."""
-    for name in EAL_PROGRAMS + ['benchkv-client']:
-        yield name, os.path.join(build, 'apps', 'benchkv' if name == 'benchkv-client' else name, name)
-    tools = os.path.join(source, 'usertools')
-    for name in sorted(os.listdir(tools)):
-        path = os.path.join(tools, name)
-        if os.path.isfile(path) and os.access(path, os.X_OK):
-            yield name, path
-
-
-def answers(name, path, version):
+def answers(p, version):
     for option in ('-h', '--help', '--version'):
         forms = [[option]]
-        if name in EAL_PROGRAMS:
+        if p.eal:
             forms += [[option, '--'], ['--', option], ['--no-huge', '--', option], ['--no-huge', option]]
         for args in forms:
-            r = run(path, *args)
-            what = f'{name} {" ".join(args)}'
+            r = run(p.path, *args)
+            what = f'{p.name} {" ".join(args)}'
             check(what, r.returncode == 0 and r.stderr == '', f'status {r.returncode}, stderr {r.stderr!r}')
             check(what, 'EAL:' not in r.stdout, r.stdout)
             if option == '--version':
-                check(what, r.stdout.startswith(f'{name} {version}') and r.stdout.count('\n') == 1, r.stdout)
+                check(what, r.stdout.startswith(f'{p.name} {version}') and r.stdout.count('\n') == 1, r.stdout)
             else:
                 check(what, r.stdout.count('\n') > 2, r.stdout)
-                check(what, name not in EAL_PROGRAMS or
+                check(what, not p.eal or
                       (r.stdout.startswith('usage: ') and '--eal-help' in r.stdout.splitlines()[-1]), r.stdout)
-    if name in EAL_PROGRAMS:
-        r = run(path, '--eal-help')
-        check(f'{name} --eal-help', r.returncode == 0 and 'EAL common options' in r.stdout, r.stdout + r.stderr)
+    if p.eal:
+        r = run(p.path, '--eal-help')
+        check(f'{p.name} --eal-help', r.returncode == 0 and 'EAL common options' in r.stdout, r.stdout + r.stderr)
+
+
+def vocabulary(every):
+    """One name for one thing, and one name for its value, in all help texts."""
+    known = {}
+    for p in every:
+        for part in p.parts:
+            what = f'{p.name} {part}'.rstrip()
+            wide = [line for line in p.help_of(part).splitlines() if len(line) > 80]
+            check(what, not wide, f'wider than 80 columns: {wide[:1]}')
+            options = p.options(part)
+            listed = set(re.findall(r'^  (?:-\w, )?(--?[a-z0-9-]+)', p.help_of(part), re.M))
+            check(what, options or not listed, 'a help without options')
+            check(what, p.name == 'shmbench' or not p.eal or listed == set(options),
+                  f'not understood: {listed ^ set(options)}')
+            for name, (value, text) in options.items():
+                check(f'{what} {name}', text, 'no text')
+                check(f'{what} {name}', not SYNONYMS.match(name), 'another word for one of the vocabulary')
+                check(f'{what} {name}', value in VALUES, f'{value}: an unusual name of a value')
+                # Benchmarks append to a file, tools print.
+                if name != '--json' and known.setdefault(name, (what, value))[1] != value:
+                    check(f'{what} {name} {value}', False, f'{known[name][0]} has {name} {known[name][1]}')
+    for name in known:
+        for other in (name + 's', name + 'es', name.replace('-', ''), name + '-size'):
+            # --rank is a number of one, --ranks how many there are.
+            check(name, other in (name, '--ranks') or other not in known,
+                  f'{other} is so near that one of them is wrong')
+
+
+def renamed(every):
+    """Names of version 0.1."""
+    was = {'ringbench': ('--msg-size', '--inflight', '--check'), 'benchkv': ('--qd', '--passes', '--value-sizes=8-9'),
+           'shmbench': ('--num-iterations', '--min-size-kb=4'), 'benchkv-targets': ('--passes',)}
+    for p in every:
+        for name in was.get(p.name, ()):
+            r = run(*p.command(p.parts[0], name, *(() if '=' in name else ('4',))))
+            check(f'{p.name} {name}', r.returncode == 2 and r.stderr.count('\n') == 1 and 'use --' in r.stderr and
+                  name.split('=')[0] in r.stderr, f'status {r.returncode}, {r.stderr!r}')
 
 
 def refuses(what, *cmd):
@@ -70,15 +104,13 @@ def result_tools(tools, tmp):
     open(empty, 'w').close()
     full = os.path.join(tmp, 'full.jsonl')
     with open(full, 'w') as f:
-        f.write('{"app": "benchkv", "scope": "total", "bench": "lookup"}\n')
+        f.write('{"app": "benchkv", "record": "total", "bench": "lookup"}\n')
     for name in ('crpc-plot', 'crpc-diff'):
         tool = os.path.join(tools, name)
         refuses(f'{tool}: a file that is not there', tool, full, os.path.join(tmp, 'none'))
         refuses(f'{tool}: a folder in the place of a file', tool, full, tmp)
         refuses(f'{tool}: a file without JSON', tool, full, text)
         refuses(f'{tool}: a file without results', tool, full, empty)
-        refuses(f'{tool}: no arguments', tool)
-        refuses(f'{tool}: an option that does not exist', tool, '--frobnicate', full, full)
     refuses(f'{tool}: results of another version', tool, full, full)
     plot = os.path.join(tools, 'crpc-plot')
     refuses('crpc-plot: a folder that cannot be made', plot, '-o', '/proc/self/none', full)
@@ -106,9 +138,11 @@ def main():
     source, build, version = sys.argv[1:]
     tools = os.path.join(source, 'usertools')
     os.environ['CRPC_BUILD'] = build
-    for name, path in programs(source, build):
-        if os.path.exists(path):
-            answers(name, path, version)
+    every = programs(source, build)
+    for p in every:
+        answers(p, version)
+    vocabulary(every)
+    renamed(every)
     with tempfile.TemporaryDirectory() as tmp:
         result_tools(tools, tmp)
         interrupted(tools, tmp)

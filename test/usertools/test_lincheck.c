@@ -4,14 +4,10 @@
  * verdict of an exhaustive search; long ones of a simulated store pass, and fail when one answer is
  * changed.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include <cmocka.h>
-
+#include "test.h"
 #include "history.h"
 #include "rnd.h"
 #include "wgl.h"
@@ -29,7 +25,7 @@ read_text(const char *text, struct history *h)
 	rc = hist_read(in, "text", h);
 	fclose(in);
 	if (rc == 0)
-		hist_sort(h);
+		assert_true(hist_sort(h));
 	return rc;
 }
 
@@ -48,8 +44,11 @@ verdict_of(const char *lines)
 	return v;
 }
 
-static void
-known_histories_are_told_apart(void **state)
+/* A snapshot from 2 to 3, a restart from 6 to 8. */
+#define BEFORE "1 1 0 1 put 5 ok\n0 1 2 3 snapshot - ok\n"
+#define AFTER  "0 1 6 8 restart - ok\n"
+
+TEST(known_histories_are_told_apart)
 {
 	static const struct {
 		const char *lines;
@@ -85,6 +84,35 @@ known_histories_are_told_apart(void **state)
 		{"1 1 0 9 cas 7:5 7\n", WGL_NO}, /* it was as expected and yet refused */
 		/* at the same moment either order is right */
 		{"1 1 0 5 put 5 ok\n2 1 5 9 get - none\n", WGL_YES},
+		/* a restart without a snapshot leaves nothing */
+		{"1 1 0 1 put 5 ok\n0 1 4 8 restart - ok\n1 1 9 10 get - none\n", WGL_YES},
+		{"1 1 0 1 put 5 ok\n0 1 4 8 restart - ok\n1 1 9 10 get - 5\n", WGL_NO},
+		/* what was acknowledged before the snapshot is kept ... */
+		{BEFORE AFTER "1 1 9 10 get - 5\n", WGL_YES},
+		{BEFORE AFTER "1 1 9 10 get - none\n", WGL_NO},
+		/* ... during it perhaps, and perhaps all of it ... */
+		{BEFORE "1 1 2 3 put 6 ok\n" AFTER "1 1 9 10 get - 5\n", WGL_YES},
+		{BEFORE "1 1 2 3 put 6 ok\n" AFTER "1 1 9 10 get - 6\n", WGL_YES},
+		/* ... after it not, also if it was read before the restart */
+		{BEFORE "1 1 4 5 put 6 ok\n" AFTER "1 1 9 10 get - 5\n", WGL_YES},
+		{BEFORE "1 1 4 5 put 6 ok\n" AFTER "1 1 9 10 get - 6\n", WGL_NO},
+		{BEFORE "1 1 4 5 put 6 ok\n1 1 5 5 get - 6\n" AFTER "1 1 9 10 get - 5\n", WGL_YES},
+		/* within one epoch nothing is lost or stale */
+		{BEFORE "1 1 4 4 put 6 ok\n1 1 5 5 get - 5\n" AFTER, WGL_NO},
+		{BEFORE AFTER "1 1 9 10 put 6 ok\n1 1 11 12 get - 5\n", WGL_NO},
+		{BEFORE AFTER "1 1 9 10 get - 5\n1 1 11 12 get - none\n", WGL_NO},
+		/* what is asked while it starts comes before or after; both cannot be */
+		{BEFORE "1 1 4 5 put 6 ok\n" AFTER "1 1 6 12 get - 6\n1 1 9 10 get - 5\n", WGL_YES},
+		/* the later snapshot counts; one that may not have been completed, perhaps */
+		{BEFORE "1 1 4 4 put 6 ok\n0 1 5 5 snapshot - ok\n" AFTER "1 1 9 10 get - 5\n",
+			WGL_NO},
+		{BEFORE "1 1 4 4 put 6 ok\n0 1 5 ? snapshot - ?\n" AFTER "1 1 9 10 get - 5\n",
+			WGL_YES},
+		{BEFORE "1 1 4 4 put 6 ok\n0 1 5 ? snapshot - ?\n" AFTER "1 1 9 10 get - 6\n",
+			WGL_YES},
+		/* a second restart leads to the same snapshot */
+		{BEFORE AFTER "1 1 9 10 put 6 ok\n0 1 11 12 restart - ok\n1 1 13 14 get - 6\n",
+			WGL_NO},
 	};
 	size_t i;
 
@@ -93,8 +121,7 @@ known_histories_are_told_apart(void **state)
 			fail_msg("expected %d: %s", (int)known[i].verdict, known[i].lines);
 }
 
-static void
-what_is_no_history_is_refused(void **state)
+TEST(what_is_no_history_is_refused)
 {
 	static const char *const bad[] = {
 		"",
@@ -113,6 +140,9 @@ what_is_no_history_is_refused(void **state)
 		"# crpc-history 1\n1 1 0 1 cas 5 ok\n",
 		"# crpc-history 1\n1 1 0 1 swap 5 ok\n",
 		"# crpc-history 1\nx 1 0 1 put 5 ok\n",
+		"# crpc-history 1\n1 * 0 1 put 5 ok\n",
+		"# crpc-history 1\n1 * 0 1 snapshot 5 ok\n",
+		"# crpc-history 1\n1 * 0 1 restart - none\n",
 		"# crpc-history 1\n1 -1 0 1 put 5 ok\n",
 		"# crpc-history 1\n1 1 0 99999999999999999999 put 5 ok\n",
 	};
@@ -196,8 +226,7 @@ exhaustive(const struct hist_op *op, size_t n, uint32_t taken, uint64_t value)
 	return false;
 }
 
-static void
-random_histories_get_the_verdict_of_all_orders(void **state)
+TEST(random_histories_get_the_verdict_of_all_orders)
 {
 	uint64_t seed = 1, rng;
 	struct wgl_report report;
@@ -260,8 +289,7 @@ simulate(uint64_t seed, struct hist_op *op, size_t n, uint32_t clients)
 	return i;
 }
 
-static void
-long_histories_pass_and_one_wrong_answer_shows(void **state)
+TEST(long_histories_pass_and_one_wrong_answer_shows)
 {
 	enum { OPS = 20000 };
 	struct hist_op *op = calloc(OPS, sizeof(*op));
@@ -285,9 +313,32 @@ long_histories_pass_and_one_wrong_answer_shows(void **state)
 	free(op);
 }
 
+TEST(a_restart_of_every_key_is_one_of_each)
+{
+	static const char text[] = "# crpc-history 1\n"
+				   "0 * 6 8 restart - ok\n"
+				   "1 7 0 1 put 5 ok\n"
+				   "1 3 0 1 put 6 ok\n"
+				   "0 * 2 4 snapshot - ok\n"
+				   "1 7 9 10 get - 5\n"
+				   "1 3 9 10 get - none\n";
+	struct wgl_report report;
+	struct history h;
+
+	assert_int_equal(read_text(text, &h), 0);
+	assert_int_equal(h.n, 8);
+	assert_int_equal(h.op[0].key, 3);
+	assert_int_equal(wgl_check(h.op, 4, MAX, &report), WGL_NO);
+	assert_int_equal(h.op[4].key, 7);
+	assert_int_equal(wgl_check(h.op + 4, 4, MAX, &report), WGL_YES);
+	free(h.op);
+	assert_int_equal(read_text("# crpc-history 1\n0 * 6 8 restart - ok\n", &h), 0);
+	assert_int_equal(h.n, 0);
+	free(h.op);
+}
+
 /* Forty puts at once and a get that none explains: the memory is bounded. */
-static void
-too_many_configurations_are_undecided(void **state)
+TEST(too_many_configurations_are_undecided)
 {
 	struct hist_op op[40] = {{0}};
 	struct wgl_report report;
@@ -302,8 +353,7 @@ too_many_configurations_are_undecided(void **state)
 }
 
 /* What a lost peer leaves: thousands of calls without an answer, most of which nobody saw. */
-static void
-many_lost_calls_are_no_more_work(void **state)
+TEST(many_lost_calls_are_no_more_work)
 {
 	enum { LOST = 3000, EACH = 3, N = LOST * EACH };
 	struct hist_op *op = calloc(N, sizeof(*op)), *seen, *read;
@@ -336,8 +386,7 @@ many_lost_calls_are_no_more_work(void **state)
  * Lost deletes are alike, and so are lost puts that nobody saw: hundreds of each, among deletes
  * that found something, are no more work either. Each explains one answer, and no two.
  */
-static void
-lost_calls_that_are_alike_are_taken_in_turn(void **state)
+TEST(lost_calls_that_are_alike_are_taken_in_turn)
 {
 	enum { LOST = 300, EACH = 4, N = LOST * EACH };
 	struct hist_op *op = calloc(N, sizeof(*op));
@@ -366,18 +415,4 @@ lost_calls_that_are_alike_are_taken_in_turn(void **state)
 	free(op);
 }
 
-int
-main(void)
-{
-	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(known_histories_are_told_apart),
-		cmocka_unit_test(what_is_no_history_is_refused),
-		cmocka_unit_test(random_histories_get_the_verdict_of_all_orders),
-		cmocka_unit_test(long_histories_pass_and_one_wrong_answer_shows),
-		cmocka_unit_test(too_many_configurations_are_undecided),
-		cmocka_unit_test(many_lost_calls_are_no_more_work),
-		cmocka_unit_test(lost_calls_that_are_alike_are_taken_in_turn),
-	};
-
-	return cmocka_run_group_tests(tests, NULL, NULL);
-}
+TEST_MAIN(NULL, NULL)

@@ -4,7 +4,6 @@
  * options, and a group with one lane that does its work and one that spoils a byte.
  */
 #include <errno.h>
-#include <limits.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,18 +17,6 @@
 #include "xb.h"
 
 #define SIZE 10000u /* no multiple of a word's eight bytes and more */
-
-bool
-xb_interrupted(void)
-{
-	return false;
-}
-
-bool
-xb_signaled(void)
-{
-	return false;
-}
 
 /* Any byte that differs is found, and its word named; another message's bytes are found at once. */
 static void
@@ -64,19 +51,20 @@ static void
 ratio_is_of_one_state(void **state)
 {
 	struct app_series a = {0}, b = {0};
-	struct xb_group g = {.trial.state = APP_STATE_NEAR};
+	struct app_group g = {.trial.state = APP_STATE_NEAR};
 	uint32_t i;
 
-	assert_true(xb_ratio(&g, &a, &b) == 0);
+	assert_true(app_series_ratio(&a, &b, g.trial.state) == 0);
 	for (i = 0; i < 3; i++) {
 		add(&a, 6 + i, 100);
 		add(&b, 2, 100);
 		add(&a, 1, 500);
 		add(&b, 100, 500);
 	}
-	assert_true(xb_ratio(&g, &a, &b) > 3.49 && xb_ratio(&g, &a, &b) < 3.51);
+	assert_true(app_series_ratio(&a, &b, g.trial.state) > 3.49 &&
+		app_series_ratio(&a, &b, g.trial.state) < 3.51);
 	g.trial.state = APP_STATE_FAR;
-	assert_true(xb_ratio(&g, &a, &b) < 0.011);
+	assert_true(app_series_ratio(&a, &b, g.trial.state) < 0.011);
 	app_series_fini(&a);
 	app_series_fini(&b);
 }
@@ -84,22 +72,24 @@ ratio_is_of_one_state(void **state)
 static void
 bound_names_what_stopped_most(void **state)
 {
-	struct xb_lane l = {.point = {.path = XB_WRITE}, .counts = {.chunks = 1000}};
+	struct xb_lane l = {.base.c = &l.c, .c.path = XB_WRITE, .count[XB_CHUNKS] = 1000};
 	char text[96];
 
-	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "post"));
-	l.counts.blocked_window = 400;
-	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "wire: the window"));
-	l.counts.blocked_queue = 500;
-	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "queue"));
-	l.counts.blocked_slots = 600;
-	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "slots"));
+	assert_non_null(strstr(xb_bound(&l.base, text, sizeof(text)), "post"));
+	l.count[XB_BLOCKED_WINDOW] = 400;
+	assert_non_null(strstr(xb_bound(&l.base, text, sizeof(text)), "wire: the window"));
+	l.count[XB_BLOCKED_QUEUE] = 500;
+	assert_non_null(strstr(xb_bound(&l.base, text, sizeof(text)), "queue"));
+	l.count[XB_BLOCKED_SLOTS] = 600;
+	assert_non_null(strstr(xb_bound(&l.base, text, sizeof(text)), "slots"));
 	/* a turn that fills an empty window of 192 is stopped once in 192 chunks */
-	l.counts = (struct xb_counts){.chunks = 192000, .blocked_window = 1000};
-	l.point.window = 256;
-	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "wire: the window"));
-	l.point.window = 4;
-	assert_non_null(strstr(xb_bound(&l, text, sizeof(text)), "found room"));
+	memset(l.count, 0, sizeof(l.count));
+	l.count[XB_CHUNKS] = 192000;
+	l.count[XB_BLOCKED_WINDOW] = 1000;
+	l.c.window = 256;
+	assert_non_null(strstr(xb_bound(&l.base, text, sizeof(text)), "wire: the window"));
+	l.c.window = 4;
+	assert_non_null(strstr(xb_bound(&l.base, text, sizeof(text)), "found room"));
 }
 
 static int
@@ -140,56 +130,55 @@ options_have_defaults_and_ranges(void **state)
 /* ---- a group ---- */
 
 static int
-spoil_turn(struct xb_lane *l, int side)
+spoil(struct app_lane *l, int side)
 {
 	if (side == 1)
-		memcpy(l->mem[1].recv, l->mem[0].send, l->point.size);
-	l->mem[1].recv[l->point.size - 1] ^= 1;
+		memcpy(l->c->mem[1].recv, l->c->mem[0].send, l->c->size);
+	l->c->mem[1].recv[l->c->size - 1] ^= 1;
 	return 1;
 }
 
 static int
-late_turn(struct xb_lane *l, int side)
+fail_late(struct app_lane *l, int side)
 {
-	return xb_lane_fail(l, -EIO, "side %d has had enough", side);
+	return app_lane_fail(l, -EIO, "side %d has had enough", side);
 }
 
 static void
 group_leaves_out_what_fails(void **state)
 {
-	struct xb_lane_ops spoils = *xb_lane_ops[XB_MEMCPY], fails = *xb_lane_ops[XB_MEMCPY];
-	static struct xb_team team = {.second = UINT_MAX};
-	struct xb_opt o = {.repeat = 3, .slice_ms = 1, .verify = true};
-	struct xb_run run = {.opt = &o, .team = &team};
-	static struct xb_group g;
-	struct xb_point p = {.transport = XB_MEMCPY, .size = SIZE, .depth = 1};
+	struct xb_way spoils = *(const struct xb_way *)xb_ways[XB_MEMCPY], fails = spoils;
+	static struct app_party party = {.flag = party.own_flag, .one_host = true};
+	struct xb_opt o = {.length = {.repeat = 3, .slice_ms = 1}, .verify = true};
+	struct xb_run run = {.opt = &o, .party = &party};
+	struct app_group g = xb_group(&run);
+	struct app_case p = {.transport = XB_MEMCPY, .size = SIZE, .depth = 1};
 	uint8_t *mem = malloc(2 * SIZE);
 
 	assert_non_null(mem);
 	run.mem[0].send = mem;
 	run.mem[1].recv = mem + SIZE;
-	spoils.turn = spoil_turn;
-	fails.turn = late_turn;
-	g.run = &run;
-	assert_true(xb_group_add(&g, &p));
-	assert_true(xb_group_add(&g, &p));
-	assert_true(xb_group_add(&g, &p));
+	spoils.turn = spoil;
+	fails.turn = fail_late;
+	assert_non_null(xb_group_add(&run, &g, &p));
+	assert_non_null(xb_group_add(&run, &g, &p));
+	assert_non_null(xb_group_add(&run, &g, &p));
 	p.transport = XB_MEMCPY_TWO;
-	assert_true(xb_group_add(&g, &p));
-	g.lane[1].ops = &spoils;
-	g.lane[2].ops = &fails;
-	assert_int_equal(xb_group_measure(&g), 0);
+	assert_non_null(xb_group_add(&run, &g, &p));
+	g.lane[1]->way = &spoils.base;
+	g.lane[2]->way = &fails.base;
+	app_group_measure(&g);
 	assert_int_equal(run.failed, 2);
-	assert_int_equal(g.lane[0].rate.n, 3);
-	assert_true(g.lane[0].rate.slice[0].value > 0);
-	assert_int_equal(g.lane[1].rate.n, 0);
-	assert_non_null(strstr(g.lane[1].why, "differs"));
-	assert_int_equal(g.lane[2].rate.n, 0);
-	assert_non_null(strstr(g.lane[2].why, "has had enough"));
-	assert_int_equal(g.lane[3].rate.n, 3);
-	assert_ptr_equal(xb_group_find(&g, XB_MEMCPY), &g.lane[0]);
+	assert_int_equal(g.lane[0]->series[XB_RATE].n, 3);
+	assert_true(g.lane[0]->series[XB_RATE].slice[0].value > 0);
+	assert_int_equal(g.lane[1]->series[XB_RATE].n, 0);
+	assert_non_null(strstr(g.lane[1]->why, "differs"));
+	assert_int_equal(g.lane[2]->series[XB_RATE].n, 0);
+	assert_non_null(strstr(g.lane[2]->why, "has had enough"));
+	assert_int_equal(g.lane[3]->series[XB_RATE].n, 3);
+	assert_ptr_equal(xb_group_find(&g, XB_MEMCPY), g.lane[0]);
 	assert_null(xb_group_find(&g, XB_UCX));
-	xb_group_fini(&g);
+	app_group_fini(&g);
 	free(mem);
 }
 

@@ -13,11 +13,11 @@
 
 #define HEADER "# crpc-history 1"
 
-static const char *const kinds[] = {"put", "get", "del", "cas"};
+static const char *const kinds[] = {"put", "get", "del", "cas", "snapshot", "restart"};
 
 /* The words of one line. */
 struct fields {
-	char client[24], key[24], call[24], ret[24], kind[8], arg[48], result[24], rest[2];
+	char client[24], key[24], call[24], ret[24], kind[12], arg[48], result[24], rest[2];
 };
 
 static bool
@@ -79,6 +79,8 @@ result_read(struct hist_op *op, const char *text)
 	op->ok = strcmp(text, "ok") == 0;
 	switch (op->kind) {
 	case HIST_PUT:
+	case HIST_SNAPSHOT:
+	case HIST_RESTART:
 		return op->ok;
 	case HIST_DEL:
 		return op->ok || strcmp(text, "none") == 0;
@@ -97,13 +99,14 @@ line_read(const char *line, struct hist_op *op)
 	uint64_t client;
 
 	*op = (struct hist_op){.ret = UINT64_MAX};
-	if (sscanf(line, "%23s %23s %23s %23s %7s %47s %23s %1s", f.client, f.key, f.call, f.ret,
+	if (sscanf(line, "%23s %23s %23s %23s %11s %47s %23s %1s", f.client, f.key, f.call, f.ret,
 		    f.kind, f.arg, f.result, f.rest) != 7)
 		return "expected seven words";
 	if (!number(f.client, &client) || client > UINT32_MAX)
 		return "the client is no number";
 	op->client = (uint32_t)client;
-	if (!number(f.key, &op->key))
+	op->every_key = strcmp(f.key, "*") == 0;
+	if (!op->every_key && !number(f.key, &op->key))
 		return "the key is no number";
 	op->done = strcmp(f.ret, "?") != 0;
 	if (!number(f.call, &op->call) || (op->done && !number(f.ret, &op->ret)))
@@ -111,7 +114,9 @@ line_read(const char *line, struct hist_op *op)
 	if (op->ret < op->call || (op->done && op->ret == UINT64_MAX))
 		return "the answer is before the call";
 	if (!kind_read(f.kind, &op->kind))
-		return "expected put, get, del or cas";
+		return "expected put, get, del, cas, snapshot or restart";
+	if (op->every_key && op->kind < HIST_SNAPSHOT)
+		return "only a snapshot and a restart are of every key";
 	if (!arg_read(op, f.arg))
 		return "the argument does not fit the operation";
 	if (!result_read(op, f.result))
@@ -124,6 +129,8 @@ by_key_and_call(const void *a, const void *b)
 {
 	const struct hist_op *x = a, *y = b;
 
+	if (x->every_key != y->every_key)
+		return x->every_key ? 1 : -1;
 	if (x->key != y->key)
 		return x->key < y->key ? -1 : 1;
 	if (x->call != y->call)
@@ -286,11 +293,50 @@ hist_read(FILE *in, const char *name, struct history *h)
 	return 0;
 }
 
-void
+/* The operations of every key are the last n: each key gets its own. */
+static bool
+every_key_spread(struct history *h, size_t n)
+{
+	size_t i, k, ops = h->n - n, keys = 0;
+	struct hist_op *op, *to;
+
+	for (i = 0; i < ops; i++)
+		keys += i == 0 || h->op[i].key != h->op[i - 1].key;
+	op = realloc(h->op, (ops + (keys + 1) * n) * sizeof(*op));
+	if (op == NULL)
+		return false;
+	h->op = op;
+	to = op + h->n;
+	for (i = 0; i < ops; i++) {
+		if (i != 0 && op[i].key == op[i - 1].key)
+			continue;
+		for (k = 0; k < n; k++, to++) {
+			*to = op[ops + k];
+			to->key = op[i].key;
+			to->every_key = false;
+		}
+	}
+	memmove(op + ops, op + h->n, keys * n * sizeof(*op));
+	h->n = ops + keys * n;
+	return true;
+}
+
+bool
 hist_sort(struct history *h)
 {
-	if (h->n != 0)
-		qsort(h->op, h->n, sizeof(*h->op), by_key_and_call);
+	size_t every = 0;
+
+	if (h->n == 0)
+		return true;
+	qsort(h->op, h->n, sizeof(*h->op), by_key_and_call);
+	while (every < h->n && h->op[h->n - 1 - every].every_key)
+		every++;
+	if (every == 0)
+		return true;
+	if (!every_key_spread(h, every))
+		return false;
+	qsort(h->op, h->n, sizeof(*h->op), by_key_and_call);
+	return true;
 }
 
 static void

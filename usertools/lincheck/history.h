@@ -12,6 +12,10 @@
  *     CLIENT KEY CALL RETURN get -                 WORD, or none
  *     CLIENT KEY CALL RETURN del -                 ok, or none
  *     CLIENT KEY CALL RETURN cas EXPECTED:DESIRED  ok, or WORD, or none: what was found instead
+ *     CLIENT KEY CALL RETURN snapshot -            ok: the value then is kept for the next restart
+ *     CLIENT KEY CALL RETURN restart -             ok: the value is the one that was kept last
+ *
+ * The last two may have the key "*": they are of every key.
  *
  * RETURN and the result are "?" where no answer came. A second, binary form is that of
  * apps/common/app_history.h.
@@ -30,6 +34,8 @@ enum hist_kind {
 	HIST_GET,
 	HIST_DEL,
 	HIST_CAS,
+	HIST_SNAPSHOT,
+	HIST_RESTART,
 };
 
 /** One operation. */
@@ -45,6 +51,7 @@ struct hist_op {
 	uint8_t kind;      /**< enum hist_kind. */
 	bool done;         /**< An answer came. */
 	bool ok;           /**< DEL: it was there; CAS: it wrote. */
+	bool every_key;    /**< SNAPSHOT, RESTART: until hist_sort() makes one for each key. */
 };
 
 struct history {
@@ -66,8 +73,8 @@ struct history {
  */
 int hist_read(FILE *in, const char *name, struct history *h);
 
-/** Order by key, then by call. */
-void hist_sort(struct history *h);
+/** Order by key, then by call. @return false: there is no memory. */
+bool hist_sort(struct history *h);
 
 /** Write an operation as its line, without the end of the line. */
 void hist_write(FILE *out, const struct hist_op *op);

@@ -15,16 +15,23 @@ static const char usage[] =
 	"crpc-lincheck [--max N] [--json] FILE...\n"
 	"\n"
 	"Checks that the histories of a key-value store (benchkv --history FILE) are\n"
-	"linearizable, key by key: that there is an order of the operations, each between its\n"
-	"call and its answer, in which one copy of the value gives all the answers. Several\n"
-	"files are parts of one history: give all that a run wrote. - is standard input.\n"
+	"linearizable, key by key: that there is an order of the operations, each between\n"
+	"its call and its answer, in which one copy of the value gives all the answers.\n"
+	"Several files are parts of one history: give all that a run wrote. - is standard\n"
+	"input.\n"
 	"\n"
-	"  --max N  configurations to remember for one key at most (default 50000000, of 32\n"
-	"           bytes each); a key that needs more is undecided\n"
+	"A store that was killed and restarted from a snapshot needs two lines more, in a\n"
+	"file of text: \"0 * BEGIN END snapshot - ok\", that each key's value at a moment\n"
+	"between these was kept, and \"0 * KILLED READY restart - ok\", that each key has\n"
+	"that value again. So only what was acknowledged between the two may be lost.\n"
+	"\n"
+	"  --max N  configurations to remember for one key at most (default 50000000, of\n"
+	"           32 bytes each); a key that needs more is undecided\n"
 	"  --json   the result as one JSON object\n"
 	"\n"
-	"Exit status: 0 linearizable; 1 not: the first answer that no order explains is shown,\n"
-	"with what went on around it; 2 bad usage or a file that cannot be read; 3 undecided.\n";
+	"Exit status: 0 linearizable; 1 not: the first answer that no order explains is\n"
+	"shown, with what went on around it; 2 bad usage or a file that cannot be read;\n"
+	"3 undecided.\n";
 
 /* All keys together. */
 struct result {
@@ -188,11 +195,13 @@ main(int argc, char **argv)
 		} else if (strcmp(argv[i], "--max") == 0) {
 			if (++i == argc)
 				return bad_usage("--max needs a number", "");
+			errno = 0;
 			max = strtoull(argv[i], &end, 10);
-			if (*end != '\0' || end == argv[i] || max == 0)
+			if (*end != '\0' || argv[i][0] < '0' || argv[i][0] > '9' || max == 0 ||
+				errno != 0)
 				return bad_usage("--max: not a number above 0: ", argv[i]);
 		} else if (argv[i][0] == '-' && argv[i][1] != '\0') {
-			return bad_usage("there is no ", argv[i]);
+			return bad_usage("unknown option ", argv[i]);
 		} else if (file_add(argv[i], &h) != 0) {
 			return 2;
 		} else {
@@ -201,7 +210,11 @@ main(int argc, char **argv)
 	}
 	if (files == 0)
 		return bad_usage("a file is needed", "");
-	hist_sort(&h);
+	if (!hist_sort(&h)) {
+		fprintf(stderr, "crpc-lincheck: out of memory\n");
+		free(h.op);
+		return 2;
+	}
 	rc = check(&h, max, json, &r);
 	if (rc != 2)
 		print(&r, json);

@@ -43,10 +43,16 @@ struct memo {
 	uint64_t size, used;
 };
 
-/* A call that was taken, and the value before it. */
+/* The single copy of a key. */
+struct copy {
+	uint64_t value;
+	uint64_t kept; /* by the last snapshot */
+};
+
+/* A call that was taken, and the copy before it. */
 struct step {
 	struct event *call;
-	uint64_t value;
+	struct copy copy;
 };
 
 struct search {
@@ -54,7 +60,7 @@ struct search {
 	struct event *event; /* [0] is the head of the list */
 	struct step *step;
 	size_t depth, answered; /* calls taken; those of them that have an answer */
-	uint64_t value;
+	struct copy copy;
 	uint64_t hash[2];
 	size_t alike[ALIKES]; /* taken */
 	struct memo memo;
@@ -113,23 +119,31 @@ memo_add(struct memo *memo, const uint64_t hash[2])
 	return 1;
 }
 
-/* What a single copy would say. True if it would have answered as it did; sets the next value. */
+/* Whether a single copy would have given this answer; sets the next copy. */
 static bool
-apply(const struct hist_op *op, uint64_t value, uint64_t *next)
+apply(const struct hist_op *op, const struct copy *copy, struct copy *next)
 {
-	*next = value;
+	uint64_t value = copy->value;
+
+	*next = *copy;
 	switch (op->kind) {
+	case HIST_SNAPSHOT:
+		next->kept = value;
+		return true;
+	case HIST_RESTART:
+		next->value = copy->kept;
+		return true;
 	case HIST_PUT:
-		*next = op->value;
+		next->value = op->value;
 		return true;
 	case HIST_GET:
 		return !op->done || op->found == value;
 	case HIST_DEL:
-		*next = HIST_NONE;
+		next->value = HIST_NONE;
 		return !op->done || op->ok == (value != HIST_NONE);
 	default:
 		if (value == op->expected)
-			*next = op->value;
+			next->value = op->value;
 		return !op->done || (op->ok ? value == op->expected
 					    : value != op->expected && value == op->found);
 	}
@@ -151,12 +165,12 @@ put_back(struct event *e)
 		e->next->prev = e;
 }
 
-/* Hash of the operations taken with the value; never two words of 0. */
+/* Hash of the operations taken with the copy; never two words of 0. */
 static void
-configuration(const struct search *s, size_t with, uint64_t value, uint64_t hash[2])
+configuration(const struct search *s, size_t with, const struct copy *copy, uint64_t hash[2])
 {
-	hash[0] = (s->hash[0] ^ mix(with, 0)) + mix(value, 2);
-	hash[1] = ((s->hash[1] ^ mix(with, 1)) + mix(value, 3)) | 1;
+	hash[0] = (s->hash[0] ^ mix(with, 0)) + mix(copy->value, 2) + mix(copy->kept, 4);
+	hash[1] = ((s->hash[1] ^ mix(with, 1)) + mix(copy->value, 3) + mix(copy->kept, 5)) | 1;
 }
 
 static void
@@ -167,12 +181,12 @@ toggle(struct search *s, size_t op)
 }
 
 static void
-take(struct search *s, struct event *call, uint64_t next)
+take(struct search *s, struct event *call, const struct copy *next)
 {
-	s->step[s->depth++] = (struct step){.call = call, .value = s->value};
+	s->step[s->depth++] = (struct step){.call = call, .copy = s->copy};
 	s->answered += call->answer != NULL;
 	s->alike[call->alike]++;
-	s->value = next;
+	s->copy = *next;
 	toggle(s, call->op);
 	take_out(call);
 	if (call->answer != NULL)
@@ -187,7 +201,7 @@ give_back(struct search *s)
 
 	s->answered -= call->answer != NULL;
 	s->alike[call->alike]--;
-	s->value = s->step[s->depth].value;
+	s->copy = s->step[s->depth].copy;
 	toggle(s, call->op);
 	if (call->answer != NULL)
 		put_back(call->answer);
@@ -202,16 +216,16 @@ note_stuck(struct search *s, const struct event *answer, struct wgl_report *repo
 		return;
 	report->taken = s->depth;
 	report->stuck = answer->op;
-	report->value = s->value;
+	report->value = s->copy.value;
 }
 
-/* Whether this call can be the next one; the value that it leaves. */
+/* Whether this call can be the next one; the copy that it leaves. */
 static bool
-may_be_next(const struct search *s, const struct event *call, uint64_t *next)
+may_be_next(const struct search *s, const struct event *call, struct copy *next)
 {
-	if (!apply(&s->op[call->op], s->value, next))
+	if (!apply(&s->op[call->op], &s->copy, next))
 		return false;
-	if (call->answer == NULL && *next == s->value)
+	if (call->answer == NULL && next->value == s->copy.value && next->kept == s->copy.kept)
 		return false; /* It enables no other operation. */
 	return call->alike == ALIKE_NONE || call->turn == s->alike[call->alike];
 }
@@ -220,20 +234,21 @@ static enum wgl_verdict
 search(struct search *s, size_t answers, uint64_t max, struct wgl_report *report)
 {
 	struct event *e = s->event[0].next;
-	uint64_t next, hash[2];
+	struct copy next;
+	uint64_t hash[2];
 	int fresh;
 
 	while (s->answered != answers) {
 		if (e != NULL && e->is_call) {
 			if (may_be_next(s, e, &next)) {
-				configuration(s, e->op, next, hash);
+				configuration(s, e->op, &next, hash);
 				fresh = memo_add(&s->memo, hash);
 				if (fresh < 0)
 					return WGL_NOMEM;
 				if (s->memo.used > max)
 					return WGL_UNDECIDED;
 				if (fresh == 1) {
-					take(s, e, next);
+					take(s, e, &next);
 					e = s->event[0].next;
 					continue;
 				}
@@ -309,7 +324,7 @@ is_seen(const struct seen *seen, uint64_t value)
 static bool
 may_matter(const struct hist_op *op, const struct seen *seen)
 {
-	if (op->done || op->kind == HIST_DEL)
+	if (op->done || op->kind == HIST_DEL || op->kind >= HIST_SNAPSHOT)
 		return true;
 	if (op->kind == HIST_GET)
 		return false;
@@ -376,7 +391,7 @@ events_make(struct search *s, const struct hist_op *op, size_t n)
 enum wgl_verdict
 wgl_check(const struct hist_op *op, size_t n, uint64_t max, struct wgl_report *report)
 {
-	struct search s = {.op = op, .value = HIST_NONE};
+	struct search s = {.op = op, .copy = {HIST_NONE, HIST_NONE}};
 	enum wgl_verdict verdict = WGL_NOMEM;
 	size_t answers;
 

@@ -14,6 +14,8 @@
  * history; two of 2^40 configurations collide with a probability of 2^-49.
  *
  * An operation without an answer may take effect at any time after its call, or never.
+ *
+ * The copy keeps a second value: HIST_SNAPSHOT copies the value there, HIST_RESTART copies it back.
  */
 
 #include "history.h"

@@ -19,21 +19,21 @@
 #define DIRS_MAX 64
 
 static const char usage[] =
-		"crpc-shm list [--dir DIR]... [--json]\n"
-		"crpc-shm clean [--dir DIR]... [--json] [--dry-run]\n"
-		"\n"
-		"list shows the shared-memory segments of this machine: name, kind, size, owner, and\n"
-		"whether the owner lives. clean removes those that no living process owns, and never\n"
-		"one that has an owner.\n"
-		"\n"
-		"  --dir DIR  look there; may be given more than once (default: /dev/shm and every\n"
-		"             hugetlbfs mount)\n"
-		"  --json     one JSON object per line\n"
-		"  --dry-run  only say what clean would remove\n"
-		"\n"
-		"life: living, dead, or unknown (this user may not look). users: processes beside the\n"
-		"owner that hold a lock, such as clients of an RPC server.\n"
-		"Exit status: 0; 1 if an unowned segment could not be removed; 2 bad usage.\n";
+	"crpc-shm list [--dir DIR]... [--json]\n"
+	"crpc-shm clean [--dir DIR]... [--json] [--dry-run]\n"
+	"\n"
+	"list shows the shared-memory segments of this machine: name, kind, size, owner,\n"
+	"and whether the owner lives. clean removes those that no living process owns,\n"
+	"and never one that has an owner.\n"
+	"\n"
+	"  --dir DIR  look there; may be given more than once (default: /dev/shm and\n"
+	"             every hugetlbfs mount)\n"
+	"  --json     one JSON object per line\n"
+	"  --dry-run  clean: only print what would be removed\n"
+	"\n"
+	"life: living, dead, or unknown (this user may not look). users: processes\n"
+	"besides the owner that hold a lock, such as clients of an RPC server.\n"
+	"Exit status: 0; 1 if an unowned segment could not be removed; 2 bad usage.\n";
 
 static const char *const media[] = {"file", "huge", "memfd"};
 

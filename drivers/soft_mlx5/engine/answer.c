@@ -16,23 +16,21 @@ sm_sq_complete(struct sm_nic *nic, struct sm_qp *qp)
 {
 	while (qp->req.wr_done != qp->req.wr_tx) {
 		const struct sm_swr *w = &qp->req.swr[qp->req.wr_done & (qp->made.sq_nwqebb - 1)];
-		struct sm_wc wc = {.op = SM_CQE_REQ, .wqe_op = w->op, .counter = w->bb};
+		struct sm_wc wc = {.op = MLX5_CQE_REQ, .wqe_op = w->op, .counter = w->bb};
 
 		if (w->wait == SM_SWR_RESPONSE ||
 			(w->wait == SM_SWR_ACK && sm_psn_diff(qp->req.acked, w->psn) < 0))
 			return;
 		qp->req.wr_done++;
 		if (crpc_unlikely(w->syndrome != 0)) {
-			wc.op = SM_CQE_REQ_ERR;
-			wc.syndrome = w->syndrome;
 			sm_direct_withdraw(nic, qp); /* Now its memory is the program's. */
-			sm_cq_push(nic, qp->made.send_cq, qp, &wc);
+			sm_cq_error(nic, qp, MLX5_CQE_REQ_ERR, w->syndrome, w->bb, w->op);
 			sm_qp_fail(nic, qp, -1);
 			return;
 		}
 		wc.len = w->len;
 		if (w->signaled && crpc_unlikely(!sm_cq_push(nic, qp->made.send_cq, qp, &wc))) {
-			sm_qp_fail(nic, qp, SM_EVENT_QP_FATAL);
+			sm_qp_fail(nic, qp, IBV_EVENT_QP_FATAL);
 			return;
 		}
 	}
@@ -41,7 +39,7 @@ sm_sq_complete(struct sm_nic *nic, struct sm_qp *qp)
 void
 sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
 {
-	if (crpc_unlikely(qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD))
+	if (crpc_unlikely(qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD))
 		return;
 	/* An open READ is acknowledged by its response alone. */
 	if (qp->req.rd_head != qp->req.rd_tail) {
@@ -59,7 +57,7 @@ sm_sq_acked(struct sm_nic *nic, struct sm_qp *qp, uint32_t psn)
 	qp->req.rnr_retries = qp->attr.rnr_retry;
 	sm_sq_complete(nic, qp);
 	/* It may have waited for this, or to go elsewhere, or to bind. */
-	if (crpc_unlikely(qp->req.wakes || nic->paced))
+	if (crpc_unlikely(qp->req.wakes || nic->udp != NULL))
 		sm_sq_activate(nic, qp);
 }
 
@@ -117,7 +115,7 @@ sq_fail_oldest(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 void
 sm_sq_peer_dead(struct sm_nic *nic, struct sm_qp *qp)
 {
-	if (qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD)
+	if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)
 		return;
 	if (!qp->kind->reliable)
 		return;
@@ -125,7 +123,7 @@ sm_sq_peer_dead(struct sm_nic *nic, struct sm_qp *qp)
 		!qp->req.tx.started)
 		sm_dci_leave(nic, qp); /* The next WQE may go elsewhere. */
 	else if (qp->req.wr_done != qp->req.wr_tx || qp->req.taken != qp->req.head)
-		sq_fail_oldest(nic, qp, SM_SYND_RETRY_EXC);
+		sq_fail_oldest(nic, qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
 }
 
 static void
@@ -141,7 +139,7 @@ static bool
 retry_take(struct sm_nic *nic, struct sm_qp *qp)
 {
 	if (qp->req.retries == 0) {
-		sq_fail_oldest(nic, qp, SM_SYND_RETRY_EXC);
+		sq_fail_oldest(nic, qp, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
 		return false;
 	}
 	qp->req.retries--;
@@ -178,9 +176,9 @@ static void
 answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 {
 	static const uint8_t synd[] = {
-		[SM_NAK_INVALID] = SM_SYND_REMOTE_INVAL,
-		[SM_NAK_ACCESS] = SM_SYND_REMOTE_ACCESS,
-		[SM_NAK_OP] = SM_SYND_REMOTE_OP,
+		[SM_NAK_INVALID] = MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR,
+		[SM_NAK_ACCESS] = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR,
+		[SM_NAK_OP] = MLX5_CQE_SYNDROME_REMOTE_OP_ERR,
 	};
 
 	/* Of something that is open. */
@@ -210,7 +208,7 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 	if (h->imm == SM_NAK_RNR && qp->on[SM_TURN_WAIT]) /* It came twice. */
 		return;
 	sm_sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
-	if (qp->state == SM_QPS_ERR)
+	if (qp->state == IBV_QPS_ERR)
 		return;
 	if (h->imm == SM_NAK_SEQUENCE || h->imm == SM_NAK_STALE) {
 		sq_again(nic, qp);
@@ -222,7 +220,7 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 		return;
 	}
 	if (qp->req.rnr_retries == 0) {
-		sq_fail_oldest(nic, qp, SM_SYND_RNR_EXC);
+		sq_fail_oldest(nic, qp, MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR);
 		return;
 	}
 	if (qp->req.rnr_retries != 7)
@@ -266,9 +264,9 @@ answer_response(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, ui
 	qp->req.gap = false;
 	if (qp->req.rd_off == 0)
 		sm_sq_cursor(qp, w->bb, &qp->req.rd_cur);
-	sm_count_piece(&qp->n.rx, w->op == SM_OP_READ ? len : 0,
-		w->op == SM_OP_READ ? SM_KIND_READ_RESP : SM_KIND_ATOMIC_RESP, qp->req.rd_off == 0,
-		qp->mtu_shift);
+	sm_count_piece(&qp->n.rx, w->op == MLX5_OPCODE_RDMA_READ ? len : 0,
+		w->op == MLX5_OPCODE_RDMA_READ ? SM_KIND_READ_RESP : SM_KIND_ATOMIC_RESP,
+		qp->req.rd_off == 0, qp->mtu_shift);
 	if (pull == NULL)
 		synd = sm_scatter(nic, qp, qp->made.pd, &qp->req.rd_cur, payload, len);
 	else
@@ -279,7 +277,7 @@ answer_response(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, ui
 	if (synd == 0 && ((flags & SM_PKT_LAST) != 0
 				? qp->req.rd_off != w->len
 				: len == 0 || (len & ((1u << qp->mtu_shift) - 1)) != 0))
-		synd = SM_SYND_BAD_RESP;
+		synd = MLX5_CQE_SYNDROME_BAD_RESP_ERR;
 	if (synd == 0 && (flags & SM_PKT_LAST) == 0) {
 		sm_sq_acked(nic, qp, (psn + sm_psn_packets(qp, len) - 1) & SM_PSN_MASK);
 		return;
@@ -307,7 +305,7 @@ sm_sq_answer(struct sm_nic *nic, const struct sm_peer *peer, const struct sm_hdr
 		sm_sq_acked(nic, qp, h->psn & SM_PSN_MASK);
 		return;
 	}
-	if (qp->state != SM_QPS_RTS && qp->state != SM_QPS_SQD)
+	if (qp->state != IBV_QPS_RTS && qp->state != IBV_QPS_SQD)
 		return;
 	/* What answers something sent before the last rewind is answered again; where packets get
 	 * lost their numbers alone decide. */

@@ -30,20 +30,14 @@ last_bytes(const uint8_t *end, uint32_t n)
 static inline void
 last_store(void *dst, const void *src, uint32_t bytes)
 {
-	uint32_t word;
-	uint16_t half;
-
-	if (bytes == 8) {
+	if (bytes == 8)
 		crpc_store_release((_Atomic uint64_t *)dst, *(const sm_word *)src);
-	} else if (bytes == 4) {
-		memcpy(&word, src, sizeof(word));
-		crpc_store_release((_Atomic uint32_t *)dst, word);
-	} else if (bytes == 2) {
-		memcpy(&half, src, sizeof(half));
-		crpc_store_release((_Atomic uint16_t *)dst, half);
-	} else {
+	else if (bytes == 4)
+		crpc_store_release((_Atomic uint32_t *)dst, *(const sm_single *)src);
+	else if (bytes == 2)
+		crpc_store_release((_Atomic uint16_t *)dst, *(const sm_half *)src);
+	else
 		crpc_store_release((_Atomic uint8_t *)dst, *(const uint8_t *)src);
-	}
 }
 
 /* Copy by vectors of a type, up to what is shorter than one; how much that was. */

@@ -14,34 +14,16 @@
 #include "crpc_dma.h"
 #include "crpc_util.h"
 
-/* ---- big endian words in application memory ---- */
+/* Words at any address, and 16 bytes that one instruction moves. */
+typedef uint16_t sm_half __attribute__((aligned(1), may_alias));
+typedef uint32_t sm_single __attribute__((aligned(1), may_alias));
+typedef uint64_t sm_word __attribute__((aligned(1), may_alias));
+typedef uint64_t sm_wide __attribute__((vector_size(16), aligned(1), may_alias));
 
-static inline uint16_t
-sm_be16(const void *p)
-{
-	uint16_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return __builtin_bswap16(v);
-}
-
-static inline uint32_t
-sm_be32(const void *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return __builtin_bswap32(v);
-}
-
-static inline uint64_t
-sm_be64(const void *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return __builtin_bswap64(v);
-}
+/* Big endian words. */
+#define sm_be16(p) __builtin_bswap16(*(const sm_half *)(const void *)(p))
+#define sm_be32(p) __builtin_bswap32(*(const sm_single *)(const void *)(p))
+#define sm_be64(p) __builtin_bswap64(*(const sm_word *)(const void *)(p))
 
 static inline uint32_t
 sm_dbrec(_Atomic uint32_t *word)
@@ -49,10 +31,6 @@ sm_dbrec(_Atomic uint32_t *word)
 	/* The program's store follows its WQEs by a barrier; see crpc_dma_wmb(). */
 	return __builtin_bswap32(crpc_load_acquire(word));
 }
-
-/* 16 bytes that one instruction moves, at any address. */
-typedef uint64_t sm_wide __attribute__((vector_size(16), aligned(1), may_alias));
-typedef uint64_t sm_word __attribute__((aligned(1), may_alias));
 
 /**
  * Copies into memory that a program may poll, as a card's writes appear there: in increasing order

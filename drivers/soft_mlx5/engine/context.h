@@ -46,7 +46,7 @@
 #include "direct.h"
 #include "peer.h"
 
-/** Objects of a program but for queue pairs, by kind. */
+/** Objects of a program, by kind. */
 enum sm_obj_kind {
 	SM_OBJ_PD,
 	SM_OBJ_MR,
@@ -54,14 +54,16 @@ enum sm_obj_kind {
 	SM_OBJ_CQ,
 	SM_OBJ_SRQ,
 	SM_OBJ_UAR,
+	SM_OBJ_QP,
 	SM_OBJ_KINDS,
 };
 
 /** What each of them begins with. */
 struct sm_obj {
 	uint8_t kind;
-	uint32_t number; /**< PDN, CQN, SRQN, UAR page. */
+	uint32_t number; /**< PDN, CQN, SRQN, UAR page; not of a queue pair. */
 	uint32_t users;  /**< While there are any, it cannot be destroyed. */
+	uint32_t key;    /**< MR, MW: index of its key. */
 	struct sm_pd *pd; /**< That it is in; NULL: in none. */
 	TAILQ_ENTRY(sm_obj) link;
 };
@@ -97,71 +99,50 @@ struct sm_nic {
 	uint32_t qpn_base; /**< slot << 16. */
 	uint32_t rings_seen;
 	const _Atomic uint32_t *rings; /**< Counts rings made to us. */
-	struct sm_peer *by_slot[SM_SLOTS]; /**< The newest known in each slot. */
 	struct sm_peer_bucket by_name[SM_PEER_BUCKETS]; /**< All, by slot and generation. */
 	struct sm_peer nowhere; /**< Of queue pairs that have no connection (yet). */
-	uint8_t gid[16];
+	struct sm_nic_attr attr;     /**< As it was asked for, with what holds by default. */
 	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams go that are dropped. */
 	LIST_HEAD(, sm_qp) spare_conns;
-	uint32_t dct_conns; /**< Connections of a DCT at most. */
 	uint32_t dc_lives;  /**< Of DCIs so far: no two have the same. */
 	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
 	struct sm_fault *fault; /**< NULL: the network is good. */
 	bool lossy; /**< Packets may not come, so who waits for an answer has a timer. */
-	bool watched; /**< Rings are looked at behind their writers: UDP, captures. */
-	bool paced; /**< Who does not get acknowledgements stops after PACE packets. */
-	uint8_t mtu; /**< enum ibv_mtu: the largest of a path. */
-	uint32_t device, devices; /**< Which one of the host's this is. */
-	uint32_t addr;        /**< IPv4, over UDP; else 0. */
 	struct sm_udp *udp;   /**< NULL: the wire is shared memory. */
 	struct sm_pcap *pcap; /**< NULL: nothing is captured. */
 	uint64_t retry_timers_at;
 	uint64_t awake; /**< Time for them: what of it this process was there to see. */
-	uint64_t check_at; /**< With faults: when peers are looked after. */
+	uint64_t check_at; /**< When peers are looked after. */
 	uint32_t nkeys;
 	struct sm_mkey *keys;
-	struct sm_qp **qps; /**< SM_QPS_MAX. */
+	struct sm_qp *qps[SM_QPS_MAX]; /**< By the lower half of their numbers. */
 	struct sm_qp_list turn[SM_TURNS];
 	struct sm_peer_list peers;
+	uint32_t npeers, nguests; /**< Of them came by themselves. */
 	struct sm_peer_list polled[SM_POLLED_LISTS]; /**< Those with a ring to us. */
 	uint32_t npolled[SM_POLLED_LISTS];
 	struct sm_cq *touched;
-	uint64_t alive_at;
 	struct sm_wire *wire;
-	bool orphan; /**< In a forked child. */
 	bool vanished; /**< Off the net for good. */
-	bool stopping; /**< By faults: it may have to stand still. */
-	bool stopped;  /**< Progress has to ask whether it may work: any of the above. */
 	uint32_t next_qp;
 	uint32_t free_key; /**< Head of the list of free keys, chained by len. */
-	uint32_t direct_min; /**< Payloads from here on are referred to; 0: none. */
-	bool direct_kernel; /**< Also from other processes. */
 	bool settling; /**< What is sent now outlives the queue pair: no references to memory. */
 	struct sm_direct_count direct;
 	uint64_t datagrams_dropped; /**< For which a ring had no room. */
 	struct sm_trail trail;
 	struct sm_obj_list objs[SM_OBJ_KINDS];
 	uint32_t next_number[SM_OBJ_KINDS];
-	void (*comp_event)(void *user);
-	void (*async_event)(void *user, enum sm_async_type type);
 };
 
 void sm_lock(struct sm_nic *nic);
-/** Lock for a command; EIO, and not locked, in a forked child. */
-int sm_lock_live(struct sm_nic *nic);
 void sm_unlock(struct sm_nic *nic);
 /** What was written to rings is captured, and goes out if the wire is UDP. */
 void sm_nic_flush(struct sm_nic *nic);
 
 /**
- * Lock, and give a new object (NULL: ENOMEM) its number and place; or free it: EIO, and not locked.
+ * A new object of @p size bytes, zero but for its number, its key and its place, with the nic
+ * locked. NULL: no memory, and not locked.
  */
-int sm_obj_add(struct sm_nic *nic, void *obj, enum sm_obj_kind kind, struct sm_pd *pd);
-/** Lock, and take it out of its place; or EIO, EBUSY, and not locked. */
-int sm_obj_del(struct sm_nic *nic, struct sm_obj *obj);
-/** The same, and free it: what nothing else is to be undone of. */
-int sm_obj_free(struct sm_nic *nic, struct sm_obj *obj);
-/** Take it out of its place with the lock held, whoever uses it. */
-void sm_obj_unlist(struct sm_nic *nic, struct sm_obj *obj);
+void *sm_obj_new(struct sm_nic *nic, enum sm_obj_kind kind, size_t size, struct sm_pd *pd);
 
 #endif

@@ -6,7 +6,7 @@
  * @file
  * What a queue pair counts while it works; ledger.c makes the figures of soft_mlx5.h of it.
  *
- * A message costs two additions on each side: one to the messages of its kind, one to the bytes.
+ * A message costs a few additions on each side: to the messages of its kind, and to the bytes.
  * What depends on how it is cut (packets of the path's MTU, TLPs) is one for a short message and is
  * counted apart, out of the way, for longer ones.
  */
@@ -48,11 +48,9 @@ struct sm_way {
 
 struct sm_count {
 	struct sm_way tx, rx;
-	/** Payload read and written by DMA, what WRITEs brought not included. */
+	/** Payload read and written by DMA. */
 	uint64_t reads, read_bytes;
 	uint64_t writes, write_bytes;
-	uint64_t write_payload; /**< Of WRITEs received ... */
-	uint64_t write_pieces;  /**< ... and pieces of them beyond the first, less empty ones. */
 	uint64_t wqe_blocks, wqe_reads;
 	uint64_t cqes[2]; /**< Of the send queue, of the receive queue. */
 	uint64_t doorbells, blueflame, blueflame_blocks;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "cq.h"
 
@@ -11,14 +10,9 @@ _Static_assert(sizeof(struct mlx5_cqe64) == 64 && AT(slid, 22) && AT(flags_rqpn,
 		AT(timestamp, 48) && AT(sop_drop_qpn, 56) && AT(wqe_counter, 60) && AT(op_own, 63),
 	"PRM");
 _Static_assert(offsetof(struct mlx5_err_cqe, vendor_err_synd) == 54 &&
-		offsetof(struct mlx5_err_cqe, syndrome) == 55, "PRM");
-_Static_assert((int)MLX5_CQE_REQ_ERR == SM_CQE_REQ_ERR &&
-		(int)MLX5_CQE_RESP_ERR == SM_CQE_RESP_ERR &&
-		(int)MLX5_CQE_RESIZE_CQ == SM_CQE_RESIZE_CQ &&
-		(int)MLX5_CQE_RESP_SEND_INV == SM_CQE_RESP_SEND_INV, "PRM");
+		offsetof(struct mlx5_err_cqe, syndrome) == 55,
+	"PRM");
 _Static_assert(MLX5_INLINE_SCATTER_32 == 4 && MLX5_INLINE_SCATTER_64 == 8, "PRM");
-_Static_assert((int)MLX5_CQE_SYNDROME_REMOTE_INVAL_REQ_ERR == SM_SYND_REMOTE_INVAL &&
-		(int)MLX5_CQE_SYNDROME_RNR_RETRY_EXC_ERR == SM_SYND_RNR_EXC, "PRM");
 
 #define CQE_MAX (1u << 22)
 #define ARM_POISON 0xffffffffu
@@ -45,15 +39,13 @@ int
 sm_cq_create(struct sm_nic *nic, const struct sm_cq_attr *attr, struct sm_cq **cq, uint32_t *cqn)
 {
 	struct sm_cq *c;
-	int rc;
 
 	if (!buffer_ok(attr->buf, attr->ncqe, attr->cqe_size) || attr->dbrec == NULL ||
 		(uintptr_t)attr->dbrec % 8 != 0)
 		return EINVAL;
-	c = calloc(1, sizeof(*c));
-	rc = sm_obj_add(nic, c, SM_OBJ_CQ, NULL);
-	if (rc != 0)
-		return rc;
+	c = sm_obj_new(nic, SM_OBJ_CQ, sizeof(*c), NULL);
+	if (c == NULL)
+		return ENOMEM;
 	buffer_set(c, attr->buf, attr->ncqe, attr->cqe_size);
 	c->dbrec = attr->dbrec;
 	c->ignore_overrun = attr->ignore_overrun;
@@ -75,8 +67,7 @@ sm_cq_resize(struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uin
 
 	if (!buffer_ok(buf, ncqe, cqe_size))
 		return EINVAL;
-	if (sm_lock_live(nic) != 0)
-		return EIO;
+	sm_lock(nic);
 	pending = (cq->pi - sm_dbrec(&cq->dbrec[0])) & SM_CQ_CI_MASK;
 	/* The CQE that ends the old buffer takes an entry of both. */
 	if (cq->failed || pending >= cq->ncqe || pending >= ncqe) {
@@ -86,7 +77,7 @@ sm_cq_resize(struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uin
 	line = (uint64_t *)(void *)(cq->cqe +
 		((size_t)(cq->pi & (cq->ncqe - 1)) << cq->log_size));
 	memset(line, 0, 63);
-	own = SM_CQE_RESIZE_CQ << 4 | ((cq->pi >> cq->log_ncqe) & 1);
+	own = MLX5_CQE_RESIZE_CQ << 4 | ((cq->pi >> cq->log_ncqe) & 1);
 	/* C0, as in sm_cq_push(). */
 	crpc_store_release((_Atomic uint8_t *)line + 63, own);
 	cq->pi++;
@@ -96,21 +87,26 @@ sm_cq_resize(struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uin
 	return 0;
 }
 
-int
-sm_cq_destroy(struct sm_nic *nic, struct sm_cq *cq)
+void
+sm_cq_error(struct sm_nic *nic, struct sm_qp *qp, uint8_t op, uint8_t syndrome, uint16_t counter,
+	uint8_t wqe_op)
 {
-	int rc = sm_obj_del(nic, &cq->obj);
+	struct sm_cq *cq = op == MLX5_CQE_REQ_ERR ? qp->made.send_cq : qp->made.recv_cq;
+	const struct sm_wc wc = {
+		.op = op, .syndrome = syndrome, .counter = counter, .wqe_op = wqe_op};
 
-	if (rc != 0)
-		return rc;
-	for (struct sm_cq **p = &nic->touched; *p != NULL; p = &(*p)->next_touched)
-		if (*p == cq) {
-			*p = cq->next_touched;
-			break;
-		}
-	sm_unlock(nic);
-	free(cq);
-	return 0;
+	sm_cq_push(nic, cq, qp, &wc);
+}
+
+void
+sm_cq_forget(struct sm_nic *nic, const struct sm_cq *cq)
+{
+	struct sm_cq **p = &nic->touched;
+
+	while (*p != NULL && *p != cq)
+		p = &(*p)->next_touched;
+	if (*p != NULL)
+		*p = cq->next_touched;
 }
 
 void
@@ -118,7 +114,7 @@ sm_cq_overrun(struct sm_nic *nic, struct sm_cq *cq)
 {
 	cq->failed = true;
 	cq->ci = cq->pi - cq->ncqe; /* Stays full. */
-	nic->async_event(cq->user, SM_EVENT_CQ_ERR);
+	nic->attr.async_event(cq->user, IBV_EVENT_CQ_ERR);
 }
 
 bool
@@ -152,5 +148,5 @@ sm_cq_arm_check(struct sm_nic *nic, struct sm_cq *cq)
 	if (behind >= left)
 		return;
 	cq->arm = arm; /* One event for one arm. */
-	nic->comp_event(cq->user);
+	nic->attr.comp_event(cq->user);
 }

@@ -30,7 +30,7 @@ struct sm_cq {
 
 /** Fields of a completion in native endian; what is 0 is written as 0. */
 struct sm_wc {
-	uint8_t op;       /**< enum sm_cqe_op. */
+	uint8_t op; /**< MLX5_CQE_... */
 	uint8_t syndrome;
 	bool solicited;
 	uint8_t wqe_op;   /**< Requester: opcode of the WQE. */
@@ -80,7 +80,7 @@ sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, struct sm_qp *qp, const struct 
 		own |= wide ? MLX5_INLINE_SCATTER_64 : MLX5_INLINE_SCATTER_32;
 	}
 	cq->pi++;
-	qp->n.cqes[wc->op != SM_CQE_REQ && wc->op != SM_CQE_REQ_ERR]++;
+	qp->n.cqes[wc->op != MLX5_CQE_REQ && wc->op != MLX5_CQE_REQ_ERR]++;
 	/* C0: the CQE, and the data that it announces, come before the owner bit in its last byte;
 	 * pairs with the barrier of the reader, crpc_dma_rmb(). */
 	crpc_store_release((_Atomic uint8_t *)line + 63, (uint8_t)own);
@@ -94,6 +94,14 @@ sm_cq_push(struct sm_nic *nic, struct sm_cq *cq, struct sm_qp *qp, const struct 
 	return true;
 }
 
+/**
+ * Complete a WQE in error, with @p syndrome: of the send queue (@p op MLX5_CQE_REQ_ERR), whose
+ * opcode is @p wqe_op, or of the receive queue (MLX5_CQE_RESP_ERR).
+ */
+void sm_cq_error(struct sm_nic *nic, struct sm_qp *qp, uint8_t op, uint8_t syndrome,
+	uint16_t counter, uint8_t wqe_op);
+/** The queue goes. */
+void sm_cq_forget(struct sm_nic *nic, const struct sm_cq *cq);
 /** The queue overran: it is in error, and nothing is written to it any more. */
 void sm_cq_overrun(struct sm_nic *nic, struct sm_cq *cq);
 /** Raise the event of an armed queue that has something. */

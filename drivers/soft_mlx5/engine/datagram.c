@@ -40,20 +40,16 @@ sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_hdr h;
 	uint32_t synd;
 
-	if (crpc_unlikely(sm_peer_av(nic, &t->av, &peer) != 0)) {
-		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
-		return SM_STEP_BLOCKED;
-	}
+	if (crpc_unlikely(sm_peer_av(nic, &t->av, &peer) != 0))
+		return sm_sq_fail(nic, qp, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
 	if (peer != NULL && !sm_tx_room(&peer->tx, t->swr.len, SM_RING_RESERVE, &room)) {
 		if (!is_lost(nic, peer))
 			return SM_STEP_FULL;
 		peer = NULL;
 	}
 	synd = sm_gather(nic, qp, &t->cur, room.payload, t->swr.len);
-	if (crpc_unlikely(synd != 0)) {
-		sm_sq_fail(nic, qp, (uint8_t)synd);
-		return SM_STEP_BLOCKED;
-	}
+	if (crpc_unlikely(synd != 0))
+		return sm_sq_fail(nic, qp, (uint8_t)synd);
 	sm_count_piece(&qp->n.tx, t->swr.len,
 		(t->last & SM_PKT_IMM) != 0 ? SM_KIND_DATAGRAM_IMM : SM_KIND_DATAGRAM, true,
 		qp->mtu_shift);
@@ -63,8 +59,8 @@ sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 		h.src = qp->qpn;
 		h.psn = qp->req.psn;
 		h.raddr = nic->udp != NULL /* To ourselves. */
-			? SM_GRH_PRESENT | SM_GRH_IPV4 | nic->addr
-			: t->av.grh | (uint64_t)nic->device << SM_GRH_DEVICE_SHIFT;
+			? SM_GRH_PRESENT | SM_GRH_IPV4 | nic->attr.udp_addr
+			: t->av.grh | (uint64_t)nic->attr.device << SM_GRH_DEVICE_SHIFT;
 		h.rkey = (uint32_t)t->av.key;
 		h.imm = t->imm;
 		sm_tx_commit(&peer->tx, &room, &h, t->swr.len, SM_PKT_DATAGRAM,
@@ -90,7 +86,7 @@ grh_make(const struct sm_nic *nic, const struct sm_hdr *h, uint8_t grh[SM_GRH_BY
 	if ((h->raddr & SM_GRH_PRESENT) == 0)
 		return;
 	if ((h->raddr & SM_GRH_IPV4) != 0) { /* RoCEv2: the header of IPv4 lies at the end. */
-		struct sm_roce_path path = {(uint32_t)h->raddr, nic->addr, 0, 0};
+		struct sm_roce_path path = {(uint32_t)h->raddr, nic->attr.udp_addr, 0, 0};
 		uint8_t headers[SM_ROCE_IP_UDP];
 
 		sm_roce_ip_udp(&path, len, headers);
@@ -100,10 +96,11 @@ grh_make(const struct sm_nic *nic, const struct sm_hdr *h, uint8_t grh[SM_GRH_BY
 	words[0] = __builtin_bswap32(GRH_VERSION << 28 | SM_GRH_CLASS_FLOW(h->raddr));
 	words[1] = __builtin_bswap32(len << 16 | GRH_NEXT_IBA << 8 | SM_GRH_HOPS(h->raddr));
 	memcpy(grh, words, sizeof(words));
-	memcpy(grh + 8, nic->gid, 8);
-	guid = __builtin_bswap64(sm_be64(nic->gid + 8) - nic->device + SM_GRH_DEVICE(h->raddr));
+	memcpy(grh + 8, nic->attr.gid, 8);
+	guid = __builtin_bswap64(
+		sm_be64(nic->attr.gid + 8) - nic->attr.device + SM_GRH_DEVICE(h->raddr));
 	memcpy(grh + 16, &guid, sizeof(guid));
-	memcpy(grh + 24, nic->gid, sizeof(nic->gid));
+	memcpy(grh + 24, nic->attr.gid, sizeof(nic->attr.gid));
 }
 
 void
@@ -111,15 +108,15 @@ sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *p
 {
 	struct sm_qp *qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
 	uint32_t len = h->head & 0xffff, flags = h->head >> 24, synd;
+	bool imm = (flags & SM_PKT_IMM) != 0;
 	uint8_t grh[SM_GRH_BYTES];
 	struct sm_wc wc;
 
-	if (qp == NULL || qp->kind->takes != SM_TAKES_DATAGRAMS || qp->state < SM_QPS_RTR ||
-		qp->state == SM_QPS_ERR || h->rkey != qp->attr.qkey || len > SM_MTU_BYTES ||
+	if (qp == NULL || qp->kind->takes != SM_TAKES_DATAGRAMS || qp->state < IBV_QPS_RTR ||
+		qp->state == IBV_QPS_ERR || h->rkey != qp->attr.qkey || len > SM_MTU_BYTES ||
 		!sm_recv_take(nic, qp))
 		return;
-	sm_count_piece(&qp->n.rx, len,
-		(flags & SM_PKT_IMM) != 0 ? SM_KIND_DATAGRAM_IMM : SM_KIND_DATAGRAM, true,
+	sm_count_piece(&qp->n.rx, len, imm ? SM_KIND_DATAGRAM_IMM : SM_KIND_DATAGRAM, true,
 		qp->mtu_shift);
 	qp->n.rx.grhs += h->raddr >> 63;
 	sm_recv_cursor(qp);
@@ -128,18 +125,16 @@ sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *p
 	if (synd == 0)
 		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, payload, len);
 	wc = (struct sm_wc){
-		.op = (flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM : SM_CQE_RESP_SEND,
+		.op = imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
 		.solicited = (flags & SM_PKT_SE) != 0,
 		.counter = qp->resp.rx.counter,
-		.imm = (flags & SM_PKT_IMM) != 0 ? h->imm : 0,
+		.imm = imm ? h->imm : 0,
 		.len = len + SM_GRH_BYTES,
-		.src_qpn = (h->src & SM_PSN_MASK) |
-			((h->raddr & SM_GRH_PRESENT) != 0 ? 1u << 28 : 0),
+		.src_qpn =
+			(h->src & SM_PSN_MASK) | ((h->raddr & SM_GRH_PRESENT) != 0 ? 1u << 28 : 0),
 	};
 	if (crpc_unlikely(synd != 0))
-		wc = (struct sm_wc){.op = SM_CQE_RESP_ERR,
-			.syndrome = (uint8_t)synd,
-			.counter = qp->resp.rx.counter};
-	if (crpc_unlikely(!sm_cq_push(nic, qp->made.recv_cq, qp, &wc) || synd != 0))
+		sm_cq_error(nic, qp, MLX5_CQE_RESP_ERR, (uint8_t)synd, wc.counter, 0);
+	if (crpc_unlikely(synd != 0 || !sm_cq_push(nic, qp->made.recv_cq, qp, &wc)))
 		sm_qp_fail(nic, qp, -1);
 }

@@ -106,10 +106,10 @@ sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 	}
 	if (qp->peer == &nic->nowhere) {
 		rc = sm_peer_av(nic, av, &peer);
-		if (peer == NULL) {
-			sm_sq_fail(nic, qp, rc != 0 ? SM_SYND_LOCAL_QP_OP : SM_SYND_RETRY_EXC);
-			return SM_STEP_BLOCKED;
-		}
+		if (peer == NULL)
+			return sm_sq_fail(nic, qp,
+				rc != 0 ? MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR
+					: MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
 		sm_peer_join(peer, qp);
 		qp->dest_qpn = av->qpn;
 		qp->dc.key = av->key;
@@ -125,7 +125,7 @@ sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 static bool
 is_ready(const struct sm_qp *qp)
 {
-	return qp != NULL && qp->kind->sends == SM_SENDS_NOTHING && qp->state == SM_QPS_RTR;
+	return qp != NULL && qp->kind->sends == SM_SENDS_NOTHING && qp->state == IBV_QPS_RTR;
 }
 
 /* The connection of a DCI, or NULL; then, if there is any, the one that was silent longest. */
@@ -174,8 +174,7 @@ sm_dct_silent(struct sm_nic *nic, struct sm_peer *peer)
 {
 	struct sm_qp *qp, *next;
 
-	SM_FOREACH_SAFE(qp, &peer->qps, peer_link, next)
-	{
+	SM_FOREACH_SAFE (qp, &peer->qps, peer_link, next) {
 		if (qp->dc.dct == NULL)
 			continue;
 		qp->dc.dct->dc.forgot = true;
@@ -188,7 +187,7 @@ static bool
 conn_room(struct sm_nic *nic, struct sm_qp *dct, struct sm_qp *last)
 {
 	/* Without loss DISCONNECT and the peer's end are known: there are as many as DCIs. */
-	if (!nic->lossy || dct->dc.nconns < nic->dct_conns)
+	if (!nic->lossy || dct->dc.nconns < nic->attr.dct_conns)
 		return true;
 	if (nic->now - last->dc.at < IDLE_NS)
 		return false;
@@ -210,12 +209,12 @@ conn_make(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, uint32_t 
 		return NULL;
 	memset(c, 0, sizeof(*c));
 	c->kind = dct->kind;
-	c->state = SM_QPS_RTR;
+	c->state = IBV_QPS_RTR;
 	c->dc.dct = dct;
 	c->qpn = dct->qpn;
 	c->dest_qpn = src;
 	c->made = dct->made;
-	c->resp.access = dct->resp.access;
+	c->attr.access = dct->attr.access;
 	c->attr.min_rnr_timer = dct->attr.min_rnr_timer;
 	c->attr.max_dest_rd_atomic = SM_RD_MAX;
 	c->mtu_shift = dct->mtu_shift;

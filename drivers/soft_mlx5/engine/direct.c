@@ -3,13 +3,13 @@
 /* Large payloads straight from their source; see direct.h. */
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "crpc_idle.h"
-#include "crpc_log.h"
 #include "qp.h"
 
 #define REF_HEAD offsetof(struct sm_ref, seg)
@@ -25,21 +25,7 @@ _Static_assert(SM_DIRECT_PIECE % SM_FRAG == 0 && SM_DIRECT_PIECE <= SM_DIRECT_AH
 /* ---- which rings begin and end in this process ---- */
 
 static LIST_HEAD(, sm_grants) list = LIST_HEAD_INITIALIZER(list);
-static _Atomic uint32_t list_lock;
-
-static void
-list_enter(void)
-{
-	/* L3 pairs with L4. Held for moments only, by control calls. */
-	while (crpc_exchange_acq_rel(&list_lock, 1) != 0)
-		sched_yield();
-}
-
-static void
-list_leave(void)
-{
-	crpc_store_release(&list_lock, 0); /* L4 */
-}
+static pthread_mutex_t list_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static void
 grants_drop(struct sm_grants **gp)
@@ -50,11 +36,11 @@ grants_drop(struct sm_grants **gp)
 	*gp = NULL;
 	if (g == NULL)
 		return;
-	list_enter();
+	pthread_mutex_lock(&list_lock);
 	last = --g->users == 0;
-	if (last && g->listed)
+	if (last)
 		LIST_REMOVE(g, link);
-	list_leave();
+	pthread_mutex_unlock(&list_lock);
 	if (last)
 		free(g);
 }
@@ -65,13 +51,13 @@ grants_find(const struct sm_ring *r)
 {
 	struct sm_grants *g;
 
-	list_enter();
+	pthread_mutex_lock(&list_lock);
 	LIST_FOREACH(g, &list, link)
-		if (g->pid == getpid() && memcmp(g->id, r->id, sizeof(r->id)) == 0)
+		if (g->cookie == r->from.cookie)
 			break;
 	if (g != NULL)
 		g->users++;
-	list_leave();
+	pthread_mutex_unlock(&list_lock);
 	return g;
 }
 
@@ -91,29 +77,18 @@ cookie_make(const void *where)
 void
 sm_direct_open(struct sm_nic *nic, struct sm_peer *p, struct sm_ring_from *from)
 {
-	struct sm_grants *g;
+	struct sm_grants *g = nic->attr.direct != 0 ? calloc(1, sizeof(*g)) : NULL;
 
 	*from = (struct sm_ring_from){0};
-	if (nic->direct_min == 0)
-		return;
-	g = calloc(1, sizeof(*g));
 	if (g == NULL)
 		return;
 	g->cookie = cookie_make(g);
 	g->users = 1;
-	g->pid = getpid();
-	g->id[0] = nic->slot;
-	g->id[1] = sm_wire_gen(nic->wire, nic->slot);
-	g->id[2] = p->slot;
-	g->id[3] = p->gen;
-	*from = (struct sm_ring_from){g->cookie, (uintptr_t)&g->cookie, (uint32_t)g->pid};
+	*from = (struct sm_ring_from){g->cookie, (uintptr_t)&g->cookie, (uint32_t)getpid()};
 	p->tx.grants = g;
-	if (p->self)
-		return;
-	list_enter();
-	g->listed = true;
+	pthread_mutex_lock(&list_lock);
 	LIST_INSERT_HEAD(&list, g, link);
-	list_leave();
+	pthread_mutex_unlock(&list_lock);
 }
 
 /* ---- how to reach who writes a ring ---- */
@@ -121,16 +96,9 @@ sm_direct_open(struct sm_nic *nic, struct sm_peer *p, struct sm_ring_from *from)
 const char *
 sm_direct_name(uint32_t direct)
 {
-	switch (direct & 0xff) {
-	case SM_DIRECT_UNSAID:
-		return "unsaid";
-	case SM_DIRECT_MEMORY:
-		return "memcpy";
-	case SM_DIRECT_KERNEL:
-		return "process_vm_readv";
-	default:
-		return "ring";
-	}
+	static const char *const names[] = {"unsaid", "memcpy", "process_vm_readv", "ring"};
+
+	return names[crpc_min(direct & 0xff, SM_DIRECT_NO)];
 }
 
 void
@@ -145,7 +113,7 @@ sm_direct_print(const struct sm_nic *nic, FILE *out)
 		"\"direct\":{\"from\":%u,\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64
 		",\"memcpy_bytes\":%" PRIu64 ",\"process_vm_readv_bytes\":%" PRIu64
 		",\"withdrawn\":%" PRIu64 ",\"failed\":%" PRIu64 ",\"peers\":[",
-		nic->direct_min, n->sent, n->sent_bytes, n->memory_bytes, n->kernel_bytes,
+		nic->attr.direct, n->sent, n->sent_bytes, n->memory_bytes, n->kernel_bytes,
 		n->withdrawn, n->failed);
 	TAILQ_FOREACH(p, &nic->peers, link) {
 		if (p->tx.ring == NULL || p->dead)
@@ -162,27 +130,19 @@ sm_direct_print(const struct sm_nic *nic, FILE *out)
 static void
 direct_say(struct sm_peer *p, uint32_t direct)
 {
-	int why = (int)(direct >> 8);
-
 	p->rx.direct = direct;
 	/* D0: what decides lies in memory of ours; pairs with D1 in sm_direct_begin(). */
 	crpc_store_release(&p->rx.ring->direct, direct);
-	if (why != 0)
-		crpc_notice("payloads of slot %u come through the ring: process %d is not to be "
-			    "read: %s (see ptrace(2) on who may, and kernel.yama.ptrace_scope)",
-			p->slot, p->rx.pid, strerror(why));
-	else
-		crpc_info("payloads of slot %u: %s", p->slot, sm_direct_name(direct));
 }
 
 /* 0, or why the memory of the ring's writer cannot be read. */
 static int
 kernel_probe(const struct sm_ring *r)
 {
-	uint64_t want = r->cookie, got = 0;
+	uint64_t want = r->from.cookie, got = 0;
 	struct iovec to = {&got, sizeof(got)};
-	struct iovec from = {(void *)(uintptr_t)r->cookie_at, sizeof(got)};
-	ssize_t n = process_vm_readv((pid_t)r->pid, &to, 1, &from, 1, 0);
+	struct iovec from = {(void *)(uintptr_t)r->from.cookie_at, sizeof(got)};
+	ssize_t n = process_vm_readv((pid_t)r->from.pid, &to, 1, &from, 1, 0);
 
 	if (n < 0)
 		return errno;
@@ -194,34 +154,20 @@ void
 sm_direct_attach(struct sm_nic *nic, struct sm_peer *p)
 {
 	struct sm_ring *r = p->rx.ring;
+	bool wanted = nic->attr.direct != 0 && r->from.cookie != 0;
+	uint32_t direct = SM_DIRECT_NO;
 	int rc;
 
-	if (p->self) {
-		p->rx.grants = p->tx.grants;
-		if (p->rx.grants == NULL)
-			return;
-		p->rx.grants->users++;
-		direct_say(p, SM_DIRECT_MEMORY);
-		return;
-	}
-	if (nic->direct_min == 0 || r->cookie == 0) {
-		direct_say(p, SM_DIRECT_NO);
-		return;
-	}
-	p->rx.grants = grants_find(r);
+	if (wanted)
+		p->rx.grants = grants_find(r);
 	if (p->rx.grants != NULL) {
-		direct_say(p, SM_DIRECT_MEMORY);
-		return;
+		direct = SM_DIRECT_MEMORY;
+	} else if (wanted && nic->attr.direct_kernel) {
+		rc = kernel_probe(r);
+		p->rx.pid = rc == 0 ? (int)r->from.pid : 0;
+		direct = rc == 0 ? SM_DIRECT_KERNEL : SM_DIRECT_NO | (uint32_t)rc << 8;
 	}
-	if (!nic->direct_kernel) {
-		direct_say(p, SM_DIRECT_NO);
-		return;
-	}
-	rc = kernel_probe(r);
-	p->rx.pid = (int)r->pid;
-	direct_say(p, rc == 0 ? SM_DIRECT_KERNEL : SM_DIRECT_NO | (uint32_t)rc << 8);
-	if (rc != 0)
-		p->rx.pid = 0;
+	direct_say(p, direct);
 }
 
 void
@@ -229,9 +175,9 @@ sm_direct_off(struct sm_nic *nic)
 {
 	struct sm_peer *p;
 
-	if (nic->direct_min == 0)
+	if (nic->attr.direct == 0)
 		return;
-	nic->direct_min = 0;
+	nic->attr.direct = 0;
 	TAILQ_FOREACH(p, &nic->peers, link)
 		if (p->rx.ring != NULL) /* What is on its way is taken yet. */
 			direct_say(p, SM_DIRECT_NO);
@@ -295,7 +241,7 @@ sm_direct_begin(struct sm_nic *nic, struct sm_qp *qp, uint32_t left, bool *full)
 	uint32_t direct;
 
 	*full = false;
-	if (nic->direct_min == 0 || left < nic->direct_min || tx->grants == NULL ||
+	if (nic->attr.direct == 0 || left < nic->attr.direct || tx->grants == NULL ||
 		!qp->kind->reliable || nic->settling)
 		return NULL;
 	direct = crpc_load_acquire(&tx->ring->direct); /* D1 pairs with D0. */
@@ -314,17 +260,13 @@ sm_direct_begin(struct sm_nic *nic, struct sm_qp *qp, uint32_t left, bool *full)
 	return g;
 }
 
-/* True if the reader finds the pieces in the grant. */
-static bool
-is_shared(const struct sm_peer *p)
-{
-	return crpc_load_relaxed(&p->tx.ring->direct) == SM_DIRECT_MEMORY;
-}
-
 uint32_t
 sm_direct_bytes(const struct sm_peer *p, const struct sm_grant *g)
 {
-	return (uint32_t)(REF_HEAD + (is_shared(p) ? 0 : g->nseg * sizeof(struct sm_seg)));
+	/* A reader in this process finds the pieces in the grant. */
+	bool shared = crpc_load_relaxed(&p->tx.ring->direct) == SM_DIRECT_MEMORY;
+
+	return (uint32_t)(REF_HEAD + (shared ? 0 : g->nseg * sizeof(struct sm_seg)));
 }
 
 void
@@ -395,7 +337,7 @@ void
 sm_direct_fork_child(void)
 {
 	/* Who held the lock does not exist here, and what is listed are the parent's rings. */
-	crpc_store_relaxed(&list_lock, 0);
+	pthread_mutex_init(&list_lock, NULL);
 	LIST_INIT(&list);
 }
 
@@ -570,11 +512,12 @@ sm_pull_to(struct sm_pull *pull, const struct iovec *to, uint32_t n)
 		return true;
 	if (rc == ECANCELED) {
 		pull->nic->direct.withdrawn++;
-		pull->syndrome = SM_SYND_REMOTE_ACCESS;
+		pull->syndrome = MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR;
 		return false;
 	}
 	pull->nic->direct.failed++;
-	pull->syndrome = rc == ESRCH ? SM_SYND_RETRY_EXC : SM_SYND_REMOTE_OP;
+	pull->syndrome = rc == ESRCH ? MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR
+				     : MLX5_CQE_SYNDROME_REMOTE_OP_ERR;
 	if (rc != ESRCH) /* Dead: that shows by itself. */
 		direct_say(p, SM_DIRECT_NO | (uint32_t)rc << 8);
 	return false;

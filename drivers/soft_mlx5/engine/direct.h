@@ -83,10 +83,7 @@ struct sm_grant {
 /** The grants of one ring, which a reader in the same process shares. */
 struct sm_grants {
 	uint64_t cookie; /**< Of this process and ring alone; the first number. */
-	uint32_t users;  /**< Under the lock of the list. */
-	int pid;
-	uint32_t id[4];  /**< Slot and generation of the sender, of the reader. */
-	bool listed;
+	uint32_t users;	 /**< Under the lock of the list. */
 	LIST_ENTRY(sm_grants) link;
 	struct sm_grant grant[SM_GRANTS];
 };

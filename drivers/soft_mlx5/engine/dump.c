@@ -50,8 +50,8 @@ qp_dump(const struct sm_qp *qp, FILE *out)
 			qp->resp.ans_tail - qp->resp.ans_head,
 			qp->resp.nak != 0 ? " and a NAK" : "");
 	LIST_FOREACH(c, &qp->dc.conns, dc.link)
-	fprintf(out, "    connection from 0x%x at slot %u, psn expected %u\n", c->dest_qpn,
-		c->peer->slot, c->resp.psn);
+		fprintf(out, "    connection from 0x%x at slot %u, psn expected %u\n", c->dest_qpn,
+			c->peer->slot, c->resp.psn);
 }
 
 static void
@@ -73,34 +73,29 @@ peer_dump(const struct sm_nic *nic, const struct sm_peer *p, FILE *out)
 
 	TAILQ_FOREACH(qp, &p->qps, peer_link)
 		n++;
-		fprintf(out,
-			"  peer at slot %u%s%s: %u queue pairs; sent to %" PRIu64
-			", room to %" PRIu64 "; read to %" PRIu64
-			"; large payloads to it by %s, from it "
-			"by %s\n",
-			p->slot, p->self ? " (we)" : "", p->dead ? " (dead)" : "", n, p->tx.pos,
-			p->tx.limit, p->rx.pos,
-			sm_direct_name(p->tx.ring != NULL ? crpc_load_relaxed(&p->tx.ring->direct)
-							  : SM_DIRECT_UNSAID),
-			sm_direct_name(p->rx.direct));
+	fprintf(out,
+		"  peer at slot %u%s%s: %u queue pairs; sent to %" PRIu64 ", room to %" PRIu64
+		"; read to %" PRIu64 "; large payloads to it by %s, from it by %s\n",
+		p->slot, p->self ? " (we)" : "", p->dead ? " (dead)" : "", n, p->tx.pos,
+		p->tx.limit, p->rx.pos,
+		sm_direct_name(p->tx.ring != NULL ? crpc_load_relaxed(&p->tx.ring->direct)
+						  : SM_DIRECT_UNSAID),
+		sm_direct_name(p->rx.direct));
 }
 
-int
+void
 sm_nic_dump(struct sm_nic *nic, FILE *out)
 {
 	const struct sm_obj *obj;
 	const struct sm_srq *srq;
 	const struct sm_peer *p;
-	int rc = sm_lock_live(nic);
 
-	if (rc != 0)
-		return rc;
+	sm_lock(nic);
 	fprintf(out, "context at slot %u, time %" PRIu64 " ns; faults: {", nic->slot, nic->now);
 	sm_fault_print(nic->fault, out);
 	fprintf(out, "}\n");
-	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
-		if (nic->qps[i] != NULL)
-			qp_dump(nic->qps[i], out);
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link)
+		qp_dump((const struct sm_qp *)obj, out);
 	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_CQ], link)
 		cq_dump((const struct sm_cq *)obj, out);
 	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_SRQ], link) {
@@ -111,5 +106,4 @@ sm_nic_dump(struct sm_nic *nic, FILE *out)
 	TAILQ_FOREACH(p, &nic->peers, link)
 		peer_dump(nic, p, out);
 	sm_unlock(nic);
-	return 0;
 }

@@ -38,23 +38,18 @@ enum fault {
 	BADRESP,
 	CQFULL,
 	FAULTS,
+	QP = FAULTS, /* Not a fault: only of this queue pair, 0: of all. */
+	SLOW,
+	DEAD,
+	SEED,
+	SETTINGS,
 };
 
-static const char *const names[FAULTS] = {"drop", "corrupt", "dup", "delay", "reorder", "rnr",
-	"inval", "access", "op", "prot", "badresp", "cqfull"};
-
-/* As the text says. */
-struct faults {
-	uint64_t of[FAULTS]; /* Of 2^32. */
-	uint64_t qpn;        /* Only of this queue pair; 0: of all. */
-	uint64_t slow_ns;
-	uint64_t dead;
-	uint64_t seed;
-	bool seeded;
-};
+static const char *const names[SETTINGS] = {"drop", "corrupt", "dup", "delay", "reorder", "rnr",
+	"inval", "access", "op", "prot", "badresp", "cqfull", "qp", "slow", "dead", "seed"};
 
 struct sm_fault {
-	struct faults on;
+	uint64_t on[SETTINGS]; /* As the text says; of 2^32, where it is a fault. */
 	uint64_t rng;
 	uint64_t packets;
 	uint64_t busy_until; /* Slow DMA. */
@@ -72,7 +67,7 @@ fault_random(struct sm_fault *f)
 static bool
 happens(struct sm_fault *f, enum fault what)
 {
-	if (f->on.of[what] == 0 || fault_random(f) >= f->on.of[what])
+	if (f->on[what] == 0 || fault_random(f) >= f->on[what])
 		return false;
 	f->seen[what]++;
 	return true;
@@ -80,153 +75,103 @@ happens(struct sm_fault *f, enum fault what)
 
 /* "name=value"; false: not one of ours. */
 static bool
-setting(struct faults *f, const char *text, size_t len)
+setting(uint64_t on[SETTINGS], const char *text, size_t len)
 {
-	const struct {
-		const char *name;
-		uint64_t *to;
-	} numbers[] = {{"seed", &f->seed}, {"qp", &f->qpn}, {"slow", &f->slow_ns},
-		{"dead", &f->dead}};
 	const char *eq = memchr(text, '=', len);
 	size_t name = eq == NULL ? 0 : (size_t)(eq - text);
 	char value[32], *end;
+	uint32_t i = 0;
 	double p;
 
-	if (eq == NULL || len - name - 1 >= sizeof(value) || name + 1 == len)
+	if (eq == NULL || len - name - 1 >= sizeof(value) || name + 1 == len || eq[1] == '-')
 		return false;
 	memcpy(value, eq + 1, len - name - 1);
 	value[len - name - 1] = '\0';
-	for (uint32_t i = 0; i < CRPC_DIM(numbers); i++)
-		if (strlen(numbers[i].name) == name && memcmp(numbers[i].name, text, name) == 0) {
-			f->seeded |= numbers[i].to == &f->seed;
-			*numbers[i].to = strtoull(value, &end, 0);
-			return *end == '\0' && value[0] != '-';
-		}
-	p = strtod(value, &end);
-	if (*end != '\0' || !(p >= 0 && p <= 1))
+	while (i < SETTINGS && (strlen(names[i]) != name || memcmp(names[i], text, name) != 0))
+		i++;
+	if (i == SETTINGS)
 		return false;
-	for (uint32_t i = 0; i < FAULTS; i++)
-		if (strlen(names[i]) == name && memcmp(names[i], text, name) == 0) {
-			f->of[i] = (uint64_t)(p * 4294967296.0);
-			return true;
-		}
-	return false;
+	if (i >= FAULTS) {
+		on[i] = strtoull(value, &end, 0);
+		return *end == '\0';
+	}
+	p = strtod(value, &end);
+	on[i] = p >= 0 && p <= 1 ? (uint64_t)(p * 4294967296.0) : 0;
+	return *end == '\0' && p >= 0 && p <= 1;
 }
 
 static int
-parse(const char *text, struct faults *f)
+parse(const char *text, uint64_t on[SETTINGS])
 {
-	*f = (struct faults){0};
 	for (size_t len; *text != '\0'; text += len + (text[len] == ',')) {
 		len = strcspn(text, ",");
-		if (setting(f, text, len))
-			continue;
-		crpc_err(
-			"faults: '%.*s' is not seed=N, qp=N, slow=NANOSECONDS, dead=1 or one of "
-			"drop, corrupt, dup, delay, reorder, rnr, inval, access, op, prot, "
-			"badresp, cqfull =P with P from 0 to 1",
-			(int)len, text);
-		return EINVAL;
+		if (!setting(on, text, len))
+			return crpc_fail(EINVAL,
+				"faults: '%.*s' is not seed=N, qp=N, slow=NANOSECONDS, dead=1 or "
+				"one of drop, corrupt, dup, delay, reorder, rnr, inval, access, "
+				"op, prot, badresp, cqfull =P with P from 0 to 1",
+				(int)len, text);
 	}
-	return 0;
-}
-
-/* Those of a context: others have another fate from the same seed. */
-static void
-faults_set(struct sm_fault *f, const struct faults *on, uint32_t slot)
-{
-	f->on = *on;
-	if (on->seeded || f->rng == 0)
-		f->rng = (on->seeded ? on->seed : 1) + ((uint64_t)slot << 32);
-}
-
-int
-sm_fault_create(const char *text, uint32_t slot, struct sm_fault **fault)
-{
-	struct faults on;
-	int rc;
-
-	*fault = NULL;
-	if (text == NULL || text[0] == '\0')
-		return 0;
-	rc = parse(text, &on);
-	if (rc != 0)
-		return rc;
-	*fault = calloc(1, sizeof(**fault));
-	if (*fault == NULL)
-		return ENOMEM;
-	faults_set(*fault, &on, slot);
 	return 0;
 }
 
 bool
 sm_fault_local(const struct sm_fault *f)
 {
-	return f != NULL && f->on.of[PROT] != 0;
+	return f != NULL && f->on[PROT] != 0;
 }
 
 bool
 sm_fault_prot(struct sm_fault *f, const struct sm_qp *qp)
 {
-	return (f->on.qpn == 0 || f->on.qpn == qp->qpn) && happens(f, PROT);
+	return (f->on[QP] == 0 || f->on[QP] == qp->qpn) && happens(f, PROT);
 }
 
 bool
-sm_fault_stops(const struct sm_fault *f, uint64_t now)
+sm_fault_stopped(const struct sm_fault *f, uint64_t now)
 {
-	return f->on.dead != 0 || now < f->busy_until;
+	return f->on[DEAD] != 0 || now < f->busy_until;
 }
 
-void
-sm_fault_begin(struct sm_nic *nic)
+/* The faults of a context were set: everything that depends on them follows. */
+static void
+fault_begin(struct sm_nic *nic)
 {
-	const struct sm_fault *f = nic->fault;
+	struct sm_obj *obj;
 
-	nic->lossy |= f != NULL;
+	nic->lossy = true;
 	sm_direct_off(nic);
-	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
-		if (nic->qps[i] != NULL)
-			sm_qp_way(nic, nic->qps[i]);
-	nic->stopping = f != NULL && (f->on.dead != 0 || f->on.slow_ns != 0);
-	nic->stopped = nic->stopping || nic->orphan || nic->vanished;
-	nic->alive_at = 0; /* The timers run from now on. */
-}
-
-/* @on NULL: have timers, and the faults that there are. */
-static int
-nic_faults(struct sm_nic *nic, const struct faults *on)
-{
-	static const struct faults none;
-	int rc = sm_lock_live(nic);
-	bool had = nic->fault != NULL;
-
-	if (rc != 0)
-		return rc;
-	if (!had)
-		nic->fault = calloc(1, sizeof(*nic->fault));
-	if (nic->fault == NULL)
-		rc = ENOMEM;
-	else if (on != NULL || !had)
-		faults_set(nic->fault, on != NULL ? on : &none, nic->slot);
-	if (rc == 0)
-		sm_fault_begin(nic);
-	sm_unlock(nic);
-	return rc;
-}
-
-int
-sm_nic_timers(struct sm_nic *nic)
-{
-	return nic_faults(nic, NULL);
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link)
+		sm_qp_way(nic, (struct sm_qp *)obj);
 }
 
 int
 sm_nic_faults(struct sm_nic *nic, const char *text)
 {
-	struct faults on;
-	int rc = parse(text, &on);
+	uint64_t on[SETTINGS] = {0};
+	int rc = parse(text, on);
+	struct sm_fault *f;
 
-	return rc != 0 ? rc : nic_faults(nic, &on);
+	if (rc != 0)
+		return rc;
+	sm_lock(nic);
+	f = nic->fault != NULL ? nic->fault : calloc(1, sizeof(*f));
+	if (f != NULL) {
+		/* Other contexts have another fate from the same seed. */
+		if (on[SEED] != 0 || f->rng == 0)
+			f->rng = crpc_max(on[SEED], 1) + ((uint64_t)nic->slot << 32);
+		memcpy(f->on, on, sizeof(f->on));
+		nic->fault = f;
+		fault_begin(nic);
+	}
+	sm_unlock(nic);
+	return f != NULL ? 0 : ENOMEM;
+}
+
+int
+sm_nic_timers(struct sm_nic *nic)
+{
+	return nic->fault != NULL ? 0 : sm_nic_faults(nic, "");
 }
 
 /* A pass of @p work was done: what it moved takes its time, and queues overrun. */
@@ -236,7 +181,7 @@ sm_fault_pass(struct sm_nic *nic, uint32_t work)
 	struct sm_fault *f = nic->fault;
 	struct sm_obj *obj;
 
-	f->busy_until = nic->now + f->on.slow_ns * work;
+	f->busy_until = nic->now + f->on[SLOW] * work;
 	if (work == 0 || !happens(f, CQFULL))
 		return;
 	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_CQ], link)
@@ -251,22 +196,10 @@ sm_fault_print(const struct sm_fault *f, FILE *out)
 {
 	fprintf(out, "\"packets\":%llu", (unsigned long long)(f == NULL ? 0 : f->packets));
 	for (uint32_t i = 0; f != NULL && i < FAULTS; i++)
-		if (f->on.of[i] != 0 || f->seen[i] != 0)
+		if (f->on[i] != 0 || f->seen[i] != 0)
 			fprintf(out, ",\"%s\":{\"share\":%.6g,\"seen\":%llu}", names[i],
-				(double)f->on.of[i] / 4294967296.0,
+				(double)f->on[i] / 4294967296.0,
 				(unsigned long long)f->seen[i]);
-}
-
-void
-sm_fault_free(struct sm_fault *f)
-{
-	if (f != NULL)
-		crpc_info("faults: %llu packets; lost %llu, corrupt %llu, twice %llu, late %llu, "
-			  "out of order %llu, RNR %llu", (unsigned long long)f->packets,
-			(unsigned long long)f->seen[DROP], (unsigned long long)f->seen[CORRUPT],
-			(unsigned long long)f->seen[DUP], (unsigned long long)f->seen[DELAY],
-			(unsigned long long)f->seen[REORDER], (unsigned long long)f->seen[RNR]);
-	free(f);
 }
 
 /* Keep a copy for later; false: no place. */
@@ -343,7 +276,7 @@ sm_fault_packet(
 
 	f->packets++;
 	p->spoke++;
-	if (f->on.qpn != 0 && (h->dst & SM_PSN_MASK) != f->on.qpn) {
+	if (f->on[QP] != 0 && (h->dst & SM_PSN_MASK) != f->on[QP]) {
 		sm_peer_packet(nic, p, h, payload);
 		return;
 	}

@@ -9,17 +9,17 @@
 
 #include "context.h"
 
-/** @p text: as SOFT_MLX5_FAULTS. 0, EINVAL or ENOMEM. */
-int sm_fault_create(const char *text, uint32_t slot, struct sm_fault **fault);
-void sm_fault_free(struct sm_fault *fault);
-/** The faults of a context were set: everything that depends on them follows. */
-void sm_fault_begin(struct sm_nic *nic);
 /** True if send WQEs may fail by faults: none may take the short way. */
 bool sm_fault_local(const struct sm_fault *fault);
 /** True: the send WQE that @p qp begins fails, as if its memory were not registered. */
 bool sm_fault_prot(struct sm_fault *fault, const struct sm_qp *qp);
+bool sm_fault_stopped(const struct sm_fault *fault, uint64_t now);
 /** True: the card does nothing now, being dead or busy with a slow DMA. */
-bool sm_fault_stops(const struct sm_fault *fault, uint64_t now);
+static inline bool
+sm_fault_stops(const struct sm_fault *fault, uint64_t now)
+{
+	return crpc_unlikely(fault != NULL) && sm_fault_stopped(fault, now);
+}
 void sm_fault_pass(struct sm_nic *nic, uint32_t work);
 /** What is on and what happened, as members of a JSON object. */
 void sm_fault_print(const struct sm_fault *fault, FILE *out);

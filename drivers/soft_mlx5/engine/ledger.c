@@ -61,7 +61,7 @@ reads_of(const struct sm_qp *qp, const struct sm_count *n, struct soft_mlx5_ledg
 	l->pcie_to_card += l->dma_read_bytes + completions * TLP_COMPLETION;
 }
 
-/* The writes: what WRITEs brought, what else came, and CQEs. */
+/* The writes: payload and CQEs. */
 static void
 writes_of(const struct sm_qp *qp, const struct sm_count *n, struct soft_mlx5_ledger *l)
 {
@@ -69,9 +69,8 @@ writes_of(const struct sm_qp *qp, const struct sm_count *n, struct soft_mlx5_led
 		n->cqes[0] * cqe_size(qp->made.send_cq) + n->cqes[1] * cqe_size(qp->made.recv_cq);
 
 	l->cqes = n->cqes[0] + n->cqes[1];
-	l->dma_writes = l->cqes + n->writes + n->rx.kind[SM_KIND_WRITE] +
-		n->rx.kind[SM_KIND_WRITE_IMM] + n->write_pieces;
-	l->dma_write_bytes = cqe_bytes + n->write_bytes + n->write_payload;
+	l->dma_writes = l->cqes + n->writes;
+	l->dma_write_bytes = cqe_bytes + n->write_bytes;
 	l->pcie_to_host += l->dma_write_bytes + (l->dma_writes + n->write_tlps) * TLP_REQUEST;
 }
 
@@ -117,7 +116,6 @@ ledger_of(const struct sm_qp *qp, struct soft_mlx5_ledger *l)
 	l->blueflame_blocks = n.blueflame_blocks;
 	way_of(qp, &n.tx, &l->tx_packets, &l->tx_bytes);
 	way_of(qp, &n.rx, &l->rx_packets, &l->rx_bytes);
-	l->rx_bytes += n.write_payload;
 	l->pcie_to_card = less(n.doorbells, n.blueflame) * (DOORBELL_BYTES + TLP_REQUEST) +
 		n.blueflame_blocks * (SM_WQEBB + TLP_REQUEST);
 	reads_of(qp, &n, l);
@@ -136,14 +134,14 @@ sm_ledger_keep(struct sm_nic *nic, const struct sm_qp *qp)
 static void
 ledger_total(const struct sm_nic *nic, struct soft_mlx5_ledger *sum)
 {
+	const struct sm_obj *obj;
 	struct soft_mlx5_ledger l;
 
 	*sum = nic->gone;
-	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
-		if (nic->qps[i] != NULL) {
-			ledger_of(nic->qps[i], &l);
-			sm_count_add(sum, &l, LEDGER_WORDS);
-		}
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link) {
+		ledger_of((const struct sm_qp *)obj, &l);
+		sm_count_add(sum, &l, LEDGER_WORDS);
+	}
 }
 
 int
@@ -152,9 +150,7 @@ sm_nic_ledger(struct sm_nic *nic, uint32_t qpn, struct soft_mlx5_ledger *out)
 	const struct sm_qp *qp;
 	int rc = 0;
 
-	rc = sm_lock_live(nic);
-	if (rc != 0)
-		return rc;
+	sm_lock(nic);
 	qp = sm_qp_find(nic, qpn);
 	if (qpn == 0)
 		ledger_total(nic, out);
@@ -180,13 +176,14 @@ ledger_print(FILE *f, const struct soft_mlx5_ledger *l)
 	fprintf(f, "}");
 }
 
-/* All figures of a context, as members of a JSON object. */
-static void
-context_print(const struct sm_nic *nic, FILE *f)
+void
+sm_nic_stat(struct sm_nic *nic, FILE *f)
 {
 	struct soft_mlx5_ledger l;
-	uint32_t n = 0;
+	const struct sm_obj *obj;
+	const char *between = "";
 
+	sm_lock(nic);
 	ledger_total(nic, &l);
 	fprintf(f, "\"pid\":%d,\"slot\":%u,\"faults\":{", (int)getpid(), nic->slot);
 	sm_fault_print(nic->fault, f);
@@ -195,28 +192,16 @@ context_print(const struct sm_nic *nic, FILE *f)
 	fprintf(f, ",\"datagrams_dropped\":%" PRIu64 ",\"total\":", nic->datagrams_dropped);
 	ledger_print(f, &l);
 	fprintf(f, ",\"qps\":[");
-	for (uint32_t i = 0; i < SM_QPS_MAX; i++) {
-		const struct sm_qp *qp = nic->qps[i];
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link) {
+		const struct sm_qp *qp = (const struct sm_qp *)obj;
 
-		if (qp == NULL)
-			continue;
 		fprintf(f, "%s\n{\"qpn\":%u,\"type\":\"%s\",\"state\":%u,\"dest\":%u,\"ledger\":",
-			n++ == 0 ? "" : ",", qp->qpn, qp->kind->name, qp->state, qp->dest_qpn);
+			between, qp->qpn, qp->kind->name, qp->state, qp->dest_qpn);
 		ledger_of(qp, &l);
 		ledger_print(f, &l);
 		fprintf(f, "}");
+		between = ",";
 	}
 	fprintf(f, "]");
-}
-
-int
-sm_nic_stat(struct sm_nic *nic, FILE *out)
-{
-	int rc = sm_lock_live(nic);
-
-	if (rc != 0)
-		return rc;
-	context_print(nic, out);
 	sm_unlock(nic);
-	return 0;
 }

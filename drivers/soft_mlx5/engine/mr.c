@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "crpc_log.h"
 #include "qp.h"
 
 /*
@@ -16,13 +15,8 @@ _Static_assert(MLX5_INVALID_LKEY >> 8 == 1, "index 1 stays free");
 
 struct sm_mr {
 	struct sm_obj obj;
-	uint32_t index;
 };
 
-_Static_assert(IBV_ACCESS_LOCAL_WRITE == SM_ACCESS_LOCAL_WRITE, "verbs");
-_Static_assert(IBV_ACCESS_REMOTE_WRITE == SM_ACCESS_REMOTE_WRITE, "verbs");
-_Static_assert(IBV_ACCESS_REMOTE_READ == SM_ACCESS_REMOTE_READ, "verbs");
-_Static_assert(IBV_ACCESS_REMOTE_ATOMIC == SM_ACCESS_REMOTE_ATOMIC, "verbs");
 _Static_assert(sizeof(struct mlx5_wqe_data_seg) == 16, "segments are walked in units of 16 bytes");
 
 static int
@@ -38,7 +32,7 @@ keys_grow(struct sm_nic *nic)
 		return ENOMEM;
 	memset(keys + nic->nkeys, 0, (n - nic->nkeys) * sizeof(*keys));
 	for (uint32_t i = n; i-- > crpc_max(nic->nkeys, KEY_FIRST);) {
-		keys[i].len = nic->free_key;
+		keys[i].region.len = nic->free_key;
 		nic->free_key = i;
 	}
 	nic->keys = keys;
@@ -46,9 +40,8 @@ keys_grow(struct sm_nic *nic)
 	return 0;
 }
 
-/* A key that is free: its index, with the next variant. */
-static int
-key_alloc(struct sm_nic *nic, uint32_t *index)
+int
+sm_key_alloc(struct sm_nic *nic, uint32_t *index)
 {
 	int rc = nic->free_key == 0 ? keys_grow(nic) : 0;
 	struct sm_mkey *k;
@@ -57,132 +50,80 @@ key_alloc(struct sm_nic *nic, uint32_t *index)
 		return rc;
 	*index = nic->free_key;
 	k = &nic->keys[*index];
-	nic->free_key = (uint32_t)k->len;
+	nic->free_key = (uint32_t)k->region.len;
 	k->key = *index << 8 | ((k->key + 1) & 0xff);
 	return 0;
-}
-
-int
-sm_key_obj_add(
-	struct sm_nic *nic, void *made, enum sm_obj_kind kind, struct sm_pd *pd, uint32_t *index)
-{
-	struct sm_obj *obj = made;
-	int rc = sm_obj_add(nic, obj, kind, pd);
-
-	if (rc != 0)
-		return rc;
-	rc = key_alloc(nic, index);
-	if (rc != 0) {
-		sm_obj_unlist(nic, obj);
-		sm_unlock(nic);
-		free(obj);
-	}
-	return rc;
 }
 
 void
 sm_key_free(struct sm_nic *nic, uint32_t index)
 {
 	nic->keys[index].pd = NULL;
-	nic->keys[index].len = nic->free_key;
+	nic->keys[index].region.len = nic->free_key;
 	nic->free_key = index;
 }
 
-static int
-region_check(uint64_t start, uint64_t len, uint64_t iova, uint32_t access)
+static bool
+region_ok(const struct sm_region *r)
 {
-	if (start + len < start || iova + len < iova)
-		return EINVAL;
-	if ((access & (SM_ACCESS_REMOTE_WRITE | SM_ACCESS_REMOTE_ATOMIC)) != 0 &&
-		(access & SM_ACCESS_LOCAL_WRITE) == 0)
-		return EINVAL;
-	if ((access & IBV_ACCESS_ON_DEMAND) != 0) {
-		crpc_err("regions on demand are not supported (access 0x%x)", access);
-		return EOPNOTSUPP;
-	}
-	return 0;
-}
+	bool writes = (r->access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0;
 
-static void
-region_set(struct sm_mkey *k, uint64_t start, uint64_t len, uint64_t iova, uint32_t access)
-{
-	k->base = (uint8_t *)(uintptr_t)start;
-	k->len = len;
-	k->iova = iova;
-	k->access = access;
+	return r->start + r->len >= r->start && r->iova + r->len >= r->iova &&
+		(!writes || (r->access & IBV_ACCESS_LOCAL_WRITE) != 0);
 }
 
 int
-sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, uint64_t start, uint64_t len, uint64_t iova,
-	uint32_t access, struct sm_mr **mr, uint32_t *lkey, uint32_t *rkey)
+sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, const struct sm_region *region,
+	struct sm_mr **mr, uint32_t *key)
 {
-	int rc = region_check(start, len, iova, access);
-	struct sm_mr *m = rc == 0 ? calloc(1, sizeof(*m)) : NULL;
+	struct sm_mr *m;
 	struct sm_mkey *k;
 
-	if (rc == 0)
-		rc = sm_key_obj_add(nic, m, SM_OBJ_MR, pd, &m->index);
-	if (rc != 0)
-		return rc;
-	k = &nic->keys[m->index];
+	if (!region_ok(region))
+		return EINVAL;
+	m = sm_obj_new(nic, SM_OBJ_MR, sizeof(*m), pd);
+	if (m == NULL)
+		return ENOMEM;
+	k = &nic->keys[m->obj.key];
 	k->pd = pd;
-	region_set(k, start, len, iova, access);
-	*lkey = *rkey = k->key;
+	k->region = *region;
+	*key = k->key;
 	*mr = m;
 	sm_unlock(nic);
 	return 0;
 }
 
+struct sm_region
+sm_mr_region(const struct sm_nic *nic, const struct sm_mr *mr)
+{
+	return nic->keys[mr->obj.key].region;
+}
+
 int
-sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, uint32_t flags, struct sm_pd *pd, uint64_t start,
-	uint64_t len, uint64_t iova, uint32_t access, uint32_t *lkey, uint32_t *rkey)
+sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, struct sm_pd *pd, const struct sm_region *region,
+	uint32_t *key)
 {
 	struct sm_mkey *k;
 	int rc = 0;
 
-	if ((flags & ~(SM_REREG_TRANS | SM_REREG_PD | SM_REREG_ACCESS)) != 0 || flags == 0)
+	if (!region_ok(region))
 		return EINVAL;
-	rc = sm_lock_live(nic);
-	if (rc != 0)
-		return rc;
-	k = &nic->keys[mr->index];
-	if ((flags & SM_REREG_TRANS) == 0) {
-		start = (uintptr_t)k->base;
-		len = k->len;
-		iova = k->iova;
-	}
-	if ((flags & SM_REREG_ACCESS) == 0)
-		access = k->access;
-	rc = sm_mw_bound_to(nic, mr->index) ? EBUSY : region_check(start, len, iova, access);
-	if (rc == 0) {
-		sm_direct_withdraw_key(nic, mr->index);
-		if ((flags & SM_REREG_PD) != 0) {
+	sm_lock(nic);
+	if (sm_mw_bound_to(nic, mr->obj.key)) {
+		rc = EBUSY;
+	} else {
+		k = &nic->keys[mr->obj.key];
+		sm_direct_withdraw_key(nic, mr->obj.key);
+		if (pd != NULL) {
 			mr->obj.pd->obj.users--;
 			mr->obj.pd = k->pd = pd;
 			pd->obj.users++;
 		}
-		region_set(k, start, len, iova, access);
-		*lkey = *rkey = k->key;
+		k->region = *region;
+		*key = k->key;
 	}
 	sm_unlock(nic);
 	return rc;
-}
-
-int
-sm_mr_destroy(struct sm_nic *nic, struct sm_mr *mr)
-{
-	if (sm_lock_live(nic) != 0)
-		return EIO;
-	if (sm_mw_bound_to(nic, mr->index)) {
-		sm_unlock(nic);
-		return EBUSY;
-	}
-	sm_obj_unlist(nic, &mr->obj);
-	sm_direct_withdraw_key(nic, mr->index);
-	sm_key_free(nic, mr->index);
-	sm_unlock(nic);
-	free(mr);
-	return 0;
 }
 
 /* Step to the next segment, over @units of 16 bytes. */
@@ -291,14 +232,14 @@ sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *
 		uint32_t part;
 
 		if (crpc_unlikely(!seg_read(cur, &s))) /* It changed since it was measured. */
-			return SM_SYND_LOCAL_QP_OP;
+			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 		part = (uint32_t)crpc_min(n, s.bytes - cur->off);
 		if (s.in_wqe) {
 			inline_copy(cur, dst, part);
 		} else if (part != 0) {
 			src = seg_mem(nic, qp, cur, part);
 			if (crpc_unlikely(src == NULL))
-				return SM_SYND_LOCAL_PROT;
+				return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 			sm_count_read(&qp->n, part);
 			memcpy(dst, src, part);
 		}
@@ -346,22 +287,22 @@ scatter_next(const struct sm_nic *nic, const struct sm_pd *pd, struct sm_cursor 
 
 	*part = 0;
 	if (cur->left == 0)
-		return SM_SYND_LOCAL_LENGTH;
+		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
 	count = sm_be32(cur->seg);
 	lkey = sm_be32(cur->seg + 4);
 	if (count == 0) {
 		if (lkey == MLX5_INVALID_LKEY) /* Ends a list that is not full. */
-			return SM_SYND_LOCAL_LENGTH;
+			return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
 		cursor_next(cur, 1);
 		return 0;
 	}
 	if (crpc_unlikely(cur->off > count))
-		return SM_SYND_LOCAL_LENGTH;
+		return MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR;
 	*part = (uint32_t)crpc_min(n, count - cur->off);
-	*dst = sm_mem(nic, pd, lkey, sm_be64(cur->seg + 8) + cur->off, *part,
-		SM_ACCESS_LOCAL_WRITE);
+	*dst = sm_mem(
+		nic, pd, lkey, sm_be64(cur->seg + 8) + cur->off, *part, IBV_ACCESS_LOCAL_WRITE);
 	if (crpc_unlikely(*dst == NULL))
-		return SM_SYND_LOCAL_PROT;
+		return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 	cur->off += *part;
 	if (cur->off == count)
 		cursor_next(cur, 1);

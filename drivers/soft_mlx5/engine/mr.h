@@ -19,26 +19,24 @@ struct sm_pd {
 
 /** What a key stands for; in a table by key >> 8. */
 struct sm_mkey {
-	uint64_t iova;
-	uint64_t len;
-	uint8_t *base; /**< Memory at iova. */
+	struct sm_region region; /**< Of a key that is free: len is the index of the next one. */
 	struct sm_pd *pd; /**< NULL: free. Of a window: see window.c. */
 	uint32_t key;
-	uint32_t access;
 };
 
-/** sm_obj_add() of an object with a key; ENOMEM: there is none, and the object is freed. */
-int sm_key_obj_add(
-	struct sm_nic *nic, void *obj, enum sm_obj_kind kind, struct sm_pd *pd, uint32_t *index);
+/** A key that is free: its index, with the next variant. 0 or ENOMEM. */
+int sm_key_alloc(struct sm_nic *nic, uint32_t *index);
 void sm_key_free(struct sm_nic *nic, uint32_t index);
 
 /** Where @p va lies in what a key stands for; NULL: outside. */
 static inline void *
 sm_key_at(const struct sm_mkey *k, uint64_t va, uint64_t len)
 {
-	if (crpc_unlikely(va < k->iova || len > k->len || va - k->iova > k->len - len))
+	const struct sm_region *r = &k->region;
+
+	if (crpc_unlikely(va < r->iova || len > r->len || va - r->iova > r->len - len))
 		return NULL;
-	return k->base + (va - k->iova);
+	return (uint8_t *)(uintptr_t)r->start + (va - r->iova);
 }
 
 /* ---- window.c ---- */
@@ -69,7 +67,7 @@ sm_mem(const struct sm_nic *nic, const struct sm_pd *pd, uint32_t key, uint64_t 
 	if (crpc_unlikely(key >> 8 >= nic->nkeys))
 		return NULL;
 	k = &nic->keys[key >> 8];
-	if (crpc_unlikely(k->pd != pd || k->key != key || (k->access & access) != access))
+	if (crpc_unlikely(k->pd != pd || k->key != key || (k->region.access & access) != access))
 		return sm_mem_window(nic, pd, k, key, va, len, access);
 	return sm_key_at(k, va, len);
 }

@@ -20,8 +20,6 @@
 #define PEERS_HOT 8u
 #define PEER_QUIET 1000u
 #define PEERS_COLD 2u
-/* enum ibv_mtu */
-#define MTU_4096 5u
 /* Calls that find the lock taken before the core is offered to its holder. */
 #define BUSY_YIELD 64u
 
@@ -44,22 +42,12 @@ sm_lock(struct sm_nic *nic)
 	atomic_fetch_sub_explicit(&nic->waiters, 1, memory_order_relaxed);
 }
 
-int
-sm_lock_live(struct sm_nic *nic)
-{
-	sm_lock(nic);
-	if (!nic->orphan)
-		return 0;
-	sm_unlock(nic);
-	return EIO;
-}
-
 void
 sm_nic_flush(struct sm_nic *nic)
 {
-	if (nic->udp != NULL)
+	if (crpc_unlikely(nic->udp != NULL))
 		sm_udp_send(nic);
-	if (nic->pcap != NULL)
+	if (crpc_unlikely(nic->pcap != NULL))
 		sm_pcap_pass(nic);
 }
 
@@ -70,53 +58,28 @@ sm_unlock(struct sm_nic *nic)
 	crpc_store_release(&nic->lock, 0);
 }
 
-static void
-event_nobody(void *user)
-{
-}
-
-static void
-async_nobody(void *user, enum sm_async_type type)
-{
-}
-
-static void
-wires_close(struct sm_nic *nic)
-{
-	if (nic->wire != NULL)
-		sm_wire_close(nic->wire);
-	sm_udp_close(nic->udp);
-	sm_pcap_close(nic->pcap, false);
-	sm_fault_free(nic->fault);
-}
-
 /* The net, which gives us a slot whatever the wire is, and what the packets go through. */
 static int
 wires_open(struct sm_nic *nic, const struct sm_nic_attr *attr)
 {
 	int rc = sm_wire_open(attr->net, &nic->wire, &nic->slot);
 
-	if (rc != 0)
-		return rc;
-	rc = sm_fault_create(attr->faults, nic->slot, &nic->fault);
 	if (rc == 0 && attr->udp_addr != 0)
 		rc = sm_udp_open(attr->udp_addr, nic->slot, &nic->udp);
-	if (rc == 0)
+	nic->lossy = nic->udp != NULL;
+	if (rc == 0 && attr->faults != NULL && attr->faults[0] != '\0')
+		rc = sm_nic_faults(nic, attr->faults);
+	if (rc == 0) /* Last: what else is wrong leaves no file. */
 		rc = sm_pcap_open(attr->pcap, attr->pcap_epoch_ns, &nic->pcap);
-	if (rc != 0) {
-		wires_close(nic);
+	if (rc != 0)
 		return rc;
-	}
-	nic->addr = attr->udp_addr;
-	nic->paced = nic->udp != NULL;
-	nic->watched = nic->udp != NULL || nic->pcap != NULL;
-	nic->lossy = nic->fault != NULL || nic->udp != NULL;
-	nic->direct_min = nic->lossy || nic->watched ? 0 : attr->direct;
-	nic->direct_kernel = attr->direct_kernel;
-	nic->mtu = attr->mtu != 0 ? attr->mtu : MTU_4096;
-	nic->device = attr->device;
-	nic->devices = attr->devices != 0 ? attr->devices : 1;
-	nic->dct_conns = attr->dct_conns != 0 ? attr->dct_conns : SM_DCT_CONNS;
+	if (nic->udp != NULL || nic->pcap != NULL)
+		nic->attr.direct = 0;
+	nic->qpn_base = nic->slot << 16;
+	nic->rings = sm_wire_rings(nic->wire);
+	/* Other hosts do not see our generation: a net that is made again begins elsewhere, too. */
+	nic->next_qp = sm_qp_number_first(
+		sm_wire_gen(nic->wire, nic->slot) + (nic->udp != NULL ? (uint32_t)getpid() : 0));
 	/* By this alone another host distinguishes us from who had our address and numbers. */
 	if (nic->udp != NULL && getrandom(&nic->dc_lives, sizeof(nic->dc_lives), 0) < 0)
 		nic->dc_lives = (uint32_t)getpid() << 16;
@@ -134,15 +97,10 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	nic = calloc(1, sizeof(*nic));
 	if (nic == NULL)
 		return ENOMEM;
-	nic->qps = calloc(SM_QPS_MAX, sizeof(struct sm_qp *));
-	rc = nic->qps == NULL ? ENOMEM : wires_open(nic, attr);
-	if (rc == 0 && nic->fault != NULL)
-		sm_fault_begin(nic);
-	if (rc != 0) {
-		free(nic->qps);
-		free(nic);
-		return rc;
-	}
+	nic->attr = *attr;
+	nic->attr.mtu = attr->mtu != 0 ? attr->mtu : IBV_MTU_4096;
+	nic->attr.devices = attr->devices != 0 ? attr->devices : 1;
+	nic->attr.dct_conns = attr->dct_conns != 0 ? attr->dct_conns : SM_DCT_CONNS;
 	TAILQ_INIT(&nic->peers);
 	for (uint32_t i = 0; i < SM_POLLED_LISTS; i++)
 		TAILQ_INIT(&nic->polled[i]);
@@ -152,16 +110,12 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 		TAILQ_INIT(&nic->objs[i]);
 		nic->next_number[i] = 1;
 	}
-	nic->comp_event = attr->comp_event != NULL ? attr->comp_event : event_nobody;
-	nic->async_event = attr->async_event != NULL ? attr->async_event : async_nobody;
-	nic->qpn_base = nic->slot << 16;
-	memcpy(nic->gid, attr->gid, sizeof(nic->gid));
-	nic->rings = sm_wire_rings(nic->wire);
-	/* Other hosts do not see our generation: a net that is made again begins elsewhere, too. */
-	nic->next_qp = sm_qp_number_first(sm_wire_gen(nic->wire, nic->slot) +
-		(nic->udp != NULL ? (uint32_t)getpid() : 0));
-	*nicp = nic;
-	return 0;
+	rc = wires_open(nic, attr);
+	if (rc != 0)
+		sm_nic_free(nic);
+	else
+		*nicp = nic;
+	return rc;
 }
 
 static void
@@ -181,12 +135,10 @@ objects_free(struct sm_nic *nic)
 {
 	struct sm_obj *obj;
 
-	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
-		if (nic->qps[i] != NULL) {
-			conns_free(nic->qps[i]->dc.conns.lh_first);
-			free(nic->qps[i]->req.swr);
-			free(nic->qps[i]);
-		}
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link) {
+		conns_free(((struct sm_qp *)obj)->dc.conns.lh_first);
+		free(((struct sm_qp *)obj)->req.swr);
+	}
 	conns_free(nic->spare_conns.lh_first);
 	for (uint32_t i = 0; i < SM_OBJ_KINDS; i++)
 		while ((obj = TAILQ_FIRST(&nic->objs[i])) != NULL) {
@@ -201,18 +153,19 @@ sm_nic_free(struct sm_nic *nic)
 	struct sm_peer *p;
 	struct sm_qp *qp;
 
-	if (nic->orphan) /* See sm_nic_fork_child(). */
-		return;
 	/* What was received is acknowledged, or the other side would see a failure. */
 	TAILQ_FOREACH(qp, &nic->turn[SM_TURN_ANSWER], turn_link[SM_TURN_ANSWER])
 		sm_resp_settle(nic, qp);
 	sm_nic_flush(nic);
 	while ((p = TAILQ_FIRST(&nic->peers)) != NULL)
 		sm_peer_free(nic, p);
-	wires_close(nic);
+	if (nic->wire != NULL)
+		sm_wire_close(nic->wire);
+	sm_udp_close(nic->udp);
+	sm_pcap_close(nic->pcap, false);
+	free(nic->fault);
 	objects_free(nic);
 	free(nic->keys);
-	free(nic->qps);
 	free(nic);
 }
 
@@ -230,18 +183,10 @@ sm_nic_fork_child(struct sm_nic *nic)
 	 * stays half changed: no list is walked and no object freed. What is dropped was made with
 	 * the nic.
 	 */
-	crpc_store_relaxed(&nic->lock, 0);
-	crpc_store_relaxed(&nic->waiters, 0);
-	if (nic->orphan)
-		return;
-	nic->orphan = nic->stopped = true;
 	sm_direct_fork_child();
 	sm_wire_fork_child(nic->wire);
 	sm_udp_close(nic->udp);
 	sm_pcap_close(nic->pcap, true);
-	nic->wire = NULL;
-	nic->udp = NULL;
-	nic->pcap = NULL;
 }
 
 void
@@ -249,25 +194,32 @@ sm_nic_vanish(struct sm_nic *nic)
 {
 	struct sm_qp *qp;
 
-	if (sm_lock_live(nic) != 0)
-		return;
-	nic->vanished = nic->stopped = true;
+	sm_lock(nic);
+	nic->vanished = true;
 	while ((qp = TAILQ_FIRST(&nic->turn[SM_TURN_ANSWER])) != NULL)
 		sm_turn_del(nic, qp, SM_TURN_ANSWER);
 	sm_wire_vanish(nic->wire);
 	sm_unlock(nic);
 }
 
-int
-sm_obj_add(struct sm_nic *nic, void *made, enum sm_obj_kind kind, struct sm_pd *pd)
+static bool
+has_key(enum sm_obj_kind kind)
 {
-	struct sm_obj *obj = made;
+	return kind == SM_OBJ_MR || kind == SM_OBJ_MW;
+}
+
+void *
+sm_obj_new(struct sm_nic *nic, enum sm_obj_kind kind, size_t size, struct sm_pd *pd)
+{
+	struct sm_obj *obj = calloc(1, size);
 
 	if (obj == NULL)
-		return ENOMEM;
-	if (sm_lock_live(nic) != 0) {
+		return NULL;
+	sm_lock(nic);
+	if (has_key(kind) && sm_key_alloc(nic, &obj->key) != 0) {
+		sm_unlock(nic);
 		free(obj);
-		return EIO;
+		return NULL;
 	}
 	obj->kind = (uint8_t)kind;
 	obj->number = nic->next_number[kind]++ & 0xffffff;
@@ -275,70 +227,62 @@ sm_obj_add(struct sm_nic *nic, void *made, enum sm_obj_kind kind, struct sm_pd *
 	if (pd != NULL)
 		pd->obj.users++;
 	TAILQ_INSERT_TAIL(&nic->objs[kind], obj, link);
-	return 0;
+	return obj;
 }
 
-void
-sm_obj_unlist(struct sm_nic *nic, struct sm_obj *obj)
+/* The object has no users: it leaves everything that knows it. */
+static void
+obj_unlist(struct sm_nic *nic, struct sm_obj *obj)
 {
 	if (obj->pd != NULL)
 		obj->pd->obj.users--;
 	TAILQ_REMOVE(&nic->objs[obj->kind], obj, link);
+	if (obj->kind == SM_OBJ_MR)
+		sm_direct_withdraw_key(nic, obj->key);
+	if (has_key((enum sm_obj_kind)obj->kind))
+		sm_key_free(nic, obj->key);
+	if (obj->kind == SM_OBJ_CQ)
+		sm_cq_forget(nic, (struct sm_cq *)obj);
+	if (obj->kind == SM_OBJ_QP)
+		sm_qp_forget(nic, (struct sm_qp *)obj);
 }
 
 int
-sm_obj_del(struct sm_nic *nic, struct sm_obj *obj)
+sm_destroy(struct sm_nic *nic, void *made)
 {
-	if (sm_lock_live(nic) != 0)
-		return EIO;
-	if (obj->users != 0) {
-		sm_unlock(nic);
-		return EBUSY;
-	}
-	sm_obj_unlist(nic, obj);
-	return 0;
+	struct sm_obj *obj = made;
+	int rc = 0;
+
+	sm_lock(nic);
+	if (obj->users != 0 || (obj->kind == SM_OBJ_MR && sm_mw_bound_to(nic, obj->key)))
+		rc = EBUSY;
+	else
+		obj_unlist(nic, obj);
+	sm_unlock(nic);
+	if (rc == 0)
+		free(obj);
+	return rc;
 }
 
 int
 sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn)
 {
-	struct sm_pd *p = calloc(1, sizeof(*p));
-	int rc = sm_obj_add(nic, p, SM_OBJ_PD, NULL);
+	struct sm_pd *p = sm_obj_new(nic, SM_OBJ_PD, sizeof(*p), NULL);
 
-	if (rc != 0)
-		return rc;
+	if (p == NULL)
+		return ENOMEM;
 	*pdn = p->obj.number;
 	*pd = p;
 	sm_unlock(nic);
 	return 0;
 }
 
-int
-sm_obj_free(struct sm_nic *nic, struct sm_obj *obj)
-{
-	int rc = sm_obj_del(nic, obj);
-
-	if (rc != 0)
-		return rc;
-	sm_unlock(nic);
-	free(obj);
-	return 0;
-}
-
-int
-sm_pd_destroy(struct sm_nic *nic, struct sm_pd *pd)
-{
-	return sm_obj_free(nic, &pd->obj);
-}
-
-int
+void
 sm_pd_hold(struct sm_nic *nic, struct sm_pd *pd, int more)
 {
-	if (sm_lock_live(nic) != 0)
-		return EIO;
+	sm_lock(nic);
 	pd->obj.users += (uint32_t)more;
 	sm_unlock(nic);
-	return 0;
 }
 
 static void
@@ -370,8 +314,7 @@ receive_pass(struct sm_nic *nic)
 	}
 	if (crpc_unlikely(nic->udp != NULL))
 		n += sm_udp_receive(nic);
-	SM_FOREACH_SAFE(p, &nic->polled[SM_POLLED_HOT], poll_link, next)
-	{
+	SM_FOREACH_SAFE (p, &nic->polled[SM_POLLED_HOT], poll_link, next) {
 		n += sm_peer_poll(nic, p);
 		if (crpc_unlikely(p->quiet > PEER_QUIET && nic->npolled[SM_POLLED_HOT] > PEERS_HOT))
 			sm_peer_polled(nic, p, SM_POLLED_COLD);
@@ -405,11 +348,9 @@ answer_pass(struct sm_nic *nic)
 {
 	struct sm_qp *qp, *next;
 
-	SM_FOREACH_SAFE(qp, &nic->turn[SM_TURN_ANSWER], turn_link[SM_TURN_ANSWER], next)
-	{
+	SM_FOREACH_SAFE (qp, &nic->turn[SM_TURN_ANSWER], turn_link[SM_TURN_ANSWER], next)
 		if (!answer_held(qp) && sm_resp_serve(nic, qp))
 			sm_turn_del(nic, qp, SM_TURN_ANSWER);
-	}
 }
 
 static void
@@ -417,22 +358,15 @@ timer_pass(struct sm_nic *nic, uint32_t work)
 {
 	struct sm_qp *qp, *next;
 
-	SM_FOREACH_SAFE(qp, &nic->turn[SM_TURN_WAIT], turn_link[SM_TURN_WAIT], next)
-	{
+	SM_FOREACH_SAFE (qp, &nic->turn[SM_TURN_WAIT], turn_link[SM_TURN_WAIT], next)
 		sm_sq_timer(nic, qp);
-	}
-	if (crpc_likely(nic->now < nic->alive_at))
-		return;
-	if (crpc_unlikely(nic->lossy)) {
-		if (nic->fault != NULL)
-			sm_fault_pass(nic, work); /* In each pass, as the timers. */
+	if (crpc_unlikely(nic->fault != NULL))
+		sm_fault_pass(nic, work);
+	if (crpc_unlikely(nic->lossy))
 		sm_retry_timers(nic);
-		if (nic->now < nic->check_at)
-			return;
-		nic->check_at = nic->now + SM_ALIVE_NS;
-	} else {
-		nic->alive_at = nic->now + SM_ALIVE_NS;
-	}
+	if (crpc_likely(nic->now < nic->check_at))
+		return;
+	nic->check_at = nic->now + SM_ALIVE_NS;
 	sm_peer_check(nic);
 }
 
@@ -477,12 +411,6 @@ progress_busy(struct sm_nic *nic)
 	return 0;
 }
 
-static crpc_noinline bool
-stands_still(struct sm_nic *nic, uint64_t now)
-{
-	return nic->orphan || nic->vanished || sm_fault_stops(nic->fault, now);
-}
-
 uint32_t
 sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 {
@@ -492,7 +420,7 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	if (crpc_unlikely(crpc_load_relaxed(&nic->waiters) != 0 ||
 			  crpc_exchange_acq_rel(&nic->lock, 1) != 0))
 		return progress_busy(nic);
-	if (crpc_unlikely(nic->stopped) && stands_still(nic, now_ns)) {
+	if (crpc_unlikely(nic->vanished || sm_fault_stops(nic->fault, now_ns))) {
 		sm_unlock(nic);
 		return 0;
 	}
@@ -503,8 +431,7 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	answer_pass(nic);
 	timer_pass(nic, work);
 	work += failed_pass(nic) + nic->work;
-	if (crpc_unlikely(nic->watched))
-		sm_nic_flush(nic);
+	sm_nic_flush(nic);
 	event_pass(nic);
 	sm_unlock(nic);
 	return work;
@@ -518,10 +445,6 @@ sm_nic_idle(struct sm_nic *nic)
 	bool idle;
 
 	sm_lock(nic);
-	if (nic->orphan) {
-		sm_unlock(nic);
-		return true;
-	}
 	idle = TAILQ_EMPTY(&nic->turn[SM_TURN_SEND]) && TAILQ_EMPTY(&nic->turn[SM_TURN_ANSWER]) &&
 		nic->rings_seen == crpc_load_acquire(nic->rings) && sm_uars_quiet(nic);
 	TAILQ_FOREACH(p, &nic->peers, link) {

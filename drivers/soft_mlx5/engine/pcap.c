@@ -100,10 +100,8 @@ pcap_flush(struct sm_pcap *c)
 	if (c->fill == 0)
 		return;
 	/* One call for whole records: those of others come before or behind. */
-	if (!c->broken && write(c->fd, c->buf, c->fill) != (ssize_t)c->fill) {
-		crpc_err("capture: cannot write %u bytes: it ends here", c->fill);
-		c->broken = true;
-	}
+	if (!c->broken && write(c->fd, c->buf, c->fill) != (ssize_t)c->fill)
+		c->broken = true; /* It ends here. */
 	c->fill = 0;
 }
 
@@ -125,7 +123,7 @@ sm_pcap_packet(struct sm_pcap *c, uint64_t now, uint32_t src, uint32_t dst, cons
 	 * As a card chooses it: constant for a pair of queue pairs, so that a flow keeps its path.
 	 */
 	struct sm_roce_path path = {src, dst,
-		(uint16_t)(0xc000 | ((p->dst ^ p->dst >> 14) & 0x3fff)), SM_ROCE_PORT};
+		(uint16_t)(0xc000 | ((p->h.dst ^ p->h.dst >> 14) & 0x3fff)), SM_ROCE_PORT};
 	uint8_t *frame, *ib;
 	uint32_t n, record[4];
 
@@ -174,7 +172,7 @@ static void
 packet_show(struct sm_nic *nic, const struct sm_peer *p, const struct sm_hdr *h,
 	const uint8_t *payload)
 {
-	uint32_t shift, src = nic->addr != 0 ? nic->addr : SHM_ADDR | nic->slot;
+	uint32_t shift, src = nic->attr.udp_addr != 0 ? nic->attr.udp_addr : SHM_ADDR | nic->slot;
 	uint32_t dst = p->self ? src : SHM_ADDR | p->slot;
 	enum sm_roce_transport transport = (enum sm_roce_transport)sm_roce_of(nic, h, &shift);
 	struct sm_roce roce;

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "crpc_log.h"
 #include "fault.h"
 #include "pcap.h"
 #include "qp.h"
@@ -15,15 +14,23 @@
 
 /* Checks for life after which a silent peer of another host loses its dynamic connections: 30 s. */
 #define SILENT_CHECKS 1500u
+/* Those after which a peer of another host without queue pairs and packets is forgotten. */
+#define PEER_CHECKS 50u
+/* Peers over UDP; who is not known and comes beyond that is not heard. Of those that came by
+ * themselves, a host can have SM_SLOTS. */
+#define PEERS_MAX 4096u
+#define GUESTS_MAX 2048u
 
 /* A ring of this process to itself. Pages that are never written to stay without memory. */
 static struct sm_ring *
-ring_local(void)
+ring_local(const struct sm_ring_from *from)
 {
 	struct sm_ring *r = aligned_alloc(CRPC_CACHE_GUARD, sizeof(*r));
 
-	if (r != NULL)
-		memset((void *)r, 0, offsetof(struct sm_ring, data) + sizeof(struct sm_pkt));
+	if (r == NULL)
+		return NULL;
+	memset((void *)r, 0, offsetof(struct sm_ring, data) + sizeof(struct sm_pkt));
+	r->from = *from;
 	return r;
 }
 
@@ -66,7 +73,7 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 		return 0;
 	sm_direct_open(nic, p, &from);
 	if (p->self || nic->udp != NULL) {
-		p->tx.ring = ring_local();
+		p->tx.ring = ring_local(&from);
 		if (p->tx.ring == NULL)
 			return ENOMEM;
 		p->out.ring = p->tx.ring;
@@ -106,10 +113,8 @@ bucket_of(struct sm_nic *nic, uint32_t slot, uint32_t gen)
 struct sm_peer *
 sm_peer_find(struct sm_nic *nic, uint32_t slot, uint32_t gen)
 {
-	struct sm_peer *p = slot < SM_SLOTS ? nic->by_slot[slot] : NULL;
+	struct sm_peer *p;
 
-	if (p != NULL && p->gen == gen)
-		return p;
 	LIST_FOREACH(p, bucket_of(nic, slot, gen), name_link)
 		if (p->slot == slot && p->gen == gen)
 			break;
@@ -126,24 +131,23 @@ peer_make(struct sm_nic *nic, uint32_t slot, uint32_t gen, bool guest)
 	struct sm_peer *p = sm_peer_find(nic, slot, gen);
 
 	if (p == NULL) {
-		if (nic->udp != NULL && !sm_udp_room(nic, guest))
+		if (nic->udp != NULL &&
+			(nic->npeers == PEERS_MAX || (guest && nic->nguests == GUESTS_MAX)))
 			return NULL;
 		p = calloc(1, sizeof(*p));
 		if (p == NULL)
 			return NULL;
 		p->guest = guest;
 		p->polled = SM_POLLED_NEVER;
-		if (nic->udp != NULL)
-			sm_udp_peers(nic, p, 1);
+		nic->npeers++;
+		nic->nguests += guest;
 		p->slot = slot;
 		p->gen = gen;
-		p->self = slot == nic->slot && (nic->udp == NULL || gen == nic->addr);
+		p->self = slot == nic->slot && (nic->udp == NULL || gen == nic->attr.udp_addr);
 		p->dead = !p->self && !is_alive(nic, slot, gen);
 		TAILQ_INIT(&p->qps);
 		TAILQ_INSERT_TAIL(&nic->peers, p, link);
 		LIST_INSERT_HEAD(bucket_of(nic, slot, gen), p, name_link);
-		if (slot < SM_SLOTS)
-			nic->by_slot[slot] = p;
 	}
 	return p;
 }
@@ -180,7 +184,7 @@ gid_addr(const uint8_t gid[16])
 static bool
 is_lid_here(const struct sm_nic *nic, uint32_t lid)
 {
-	return lid - SM_LID < nic->devices;
+	return lid - SM_LID < nic->attr.devices;
 }
 
 int
@@ -201,16 +205,18 @@ sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer
 static bool
 is_gid_here(const struct sm_nic *nic, const uint8_t gid[16])
 {
-	uint64_t base = sm_be64(nic->gid + 8) - nic->device;
+	uint64_t base = sm_be64(nic->attr.gid + 8) - nic->attr.device;
 
-	return memcmp(gid, nic->gid, 8) == 0 && sm_be64(gid + 8) - base < nic->devices;
+	return memcmp(gid, nic->attr.gid, 8) == 0 && sm_be64(gid + 8) - base < nic->attr.devices;
 }
 
 int
 sm_peer_av(struct sm_nic *nic, const struct sm_av *av, struct sm_peer **peer)
 {
-	uint32_t slot = av->qpn >> 16 & (SM_SLOTS - 1);
+	uint32_t slot = av->qpn >> 16 & (SM_SLOTS - 1), gen;
 	bool global = (av->grh & SM_GRH_PRESENT) != 0;
+	struct sm_peer *p;
+	int rc;
 
 	*peer = NULL;
 	if (nic->udp != NULL) {
@@ -220,11 +226,13 @@ sm_peer_av(struct sm_nic *nic, const struct sm_av *av, struct sm_peer **peer)
 	}
 	if (global ? !is_gid_here(nic, av->dgid) : !is_lid_here(nic, av->dlid))
 		return 0;
-	*peer = nic->by_slot[slot];
-	/* Of a peer that was heard and could not be answered there is the ring to us alone. */
-	if (crpc_likely(*peer != NULL && !(*peer)->dead && (*peer)->tx.ring != NULL))
+	gen = sm_wire_gen(nic->wire, slot);
+	if (gen == 0)
 		return 0;
-	return sm_peer_look(nic, slot, peer);
+	rc = peer_of(nic, slot, gen, false, &p);
+	if (rc == 0 && !p->dead)
+		*peer = p;
+	return rc;
 }
 
 struct sm_peer *
@@ -235,34 +243,16 @@ sm_peer_from(struct sm_nic *nic, uint32_t slot, uint32_t addr, bool guest)
 	return slot < SM_SLOTS && peer_of(nic, slot, addr, guest, &p) == 0 && !p->dead ? p : NULL;
 }
 
-int
-sm_peer_look(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer)
-{
-	struct sm_peer *p = nic->by_slot[slot];
-	uint32_t gen = sm_wire_gen(nic->wire, slot);
-	int rc;
-
-	*peer = NULL;
-	if (gen == 0 || (p != NULL && p->gen == gen && p->dead))
-		return 0;
-	rc = peer_of(nic, slot, gen, false, &p);
-	if (rc == 0 && !p->dead)
-		*peer = p;
-	return rc;
-}
-
 void
 sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 {
-	if (p->slot < SM_SLOTS && nic->by_slot[p->slot] == p)
-		nic->by_slot[p->slot] = NULL;
 	sm_fault_forget(nic, p);
 	sm_direct_close(nic, p);
 	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	TAILQ_REMOVE(&nic->peers, p, link);
 	LIST_REMOVE(p, name_link);
-	if (nic->udp != NULL)
-		sm_udp_peers(nic, p, -1);
+	nic->npeers--;
+	nic->nguests -= p->guest;
 	if (p->self || nic->udp != NULL) {
 		free(p->tx.ring);
 	} else {
@@ -318,28 +308,18 @@ sm_peer_discover(struct sm_nic *nic)
 	}
 }
 
-static void
+static crpc_noinline void
 peer_dead(struct sm_nic *nic, struct sm_peer *p)
 {
 	struct sm_qp *qp, *next;
 
 	p->dead = true;
 	sm_peer_polled(nic, p, SM_POLLED_NEVER);
-	SM_FOREACH_SAFE(qp, &p->qps, peer_link, next)
-	{
+	SM_FOREACH_SAFE (qp, &p->qps, peer_link, next)
 		if (qp->dc.dct != NULL)
 			sm_dct_conn_free(nic, qp);
 		else
 			sm_sq_peer_dead(nic, qp);
-	}
-}
-
-static crpc_noinline void
-peer_corrupt(struct sm_nic *nic, struct sm_peer *p, uint32_t head)
-{
-	crpc_err("slot %u (generation %u) wrote a bad packet, head 0x%x: cut off", p->slot, p->gen,
-		head);
-	peer_dead(nic, p);
 }
 
 static bool
@@ -372,7 +352,7 @@ packet_other(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, cons
 	default:
 		break;
 	}
-	peer_corrupt(nic, p, h->head);
+	peer_dead(nic, p); /* It wrote a bad packet. */
 	return false;
 }
 
@@ -427,7 +407,7 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 		if (pkt == NULL)
 			break;
 		if (crpc_unlikely(!packet_sane(rx, head))) {
-			peer_corrupt(nic, p, head);
+			peer_dead(nic, p);
 			break;
 		}
 		/* The next line is on its way from the other core while this packet is handled. */
@@ -476,14 +456,21 @@ sm_peer_nak(struct sm_peer *p, const struct sm_hdr *h, enum sm_nak why)
 	sm_peer_late(p);
 }
 
+/* A peer of another host, of no more use. */
+static bool
+is_forgettable(const struct sm_peer *p)
+{
+	return TAILQ_EMPTY(&p->qps) && p->nlate == 0 && p->checks > PEER_CHECKS &&
+		(p->tx.ring == NULL || p->out.pos == p->tx.pos);
+}
+
 void
 sm_peer_check(struct sm_nic *nic)
 {
 	struct sm_peer *p, *next;
 
 	sm_peer_discover(nic); /* Rings for which there was no memory at first. */
-	SM_FOREACH_SAFE(p, &nic->peers, link, next)
-	{
+	SM_FOREACH_SAFE (p, &nic->peers, link, next) {
 		if (p->self)
 			continue;
 		if (p->rx.ring != NULL && p->polled == SM_POLLED_NEVER)
@@ -491,7 +478,7 @@ sm_peer_check(struct sm_nic *nic)
 		p->checks = p->heard ? 0 : p->checks + 1;
 		if (nic->udp != NULL && p->checks == SILENT_CHECKS)
 			sm_dct_silent(nic, p);
-		if (nic->udp != NULL && sm_udp_forgettable(p)) {
+		if (nic->udp != NULL && is_forgettable(p)) {
 			sm_peer_free(nic, p);
 			continue;
 		}

@@ -38,7 +38,7 @@ struct sm_peer {
 	uint32_t piece;   /**< UDP: packets that were made of the oldest one there. */
 	uint32_t checks;  /**< UDP: for life, since it was heard. */
 	uint64_t cookie;  /**< UDP: what it wants to see in a CONNECT of ours. */
-	bool guest;       /**< UDP: it came by itself. */
+	bool guest;	  /**< It came by itself. */
 	struct sm_hdr *late; /**< NAKs of no queue pair that found the ring full. */
 	uint32_t nlate, late_room;
 	uint32_t quiet;   /**< Polls in a row that found nothing. */
@@ -62,8 +62,6 @@ int sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **
  * there is no ring, as ENOMEM.
  */
 int sm_peer_av(struct sm_nic *nic, const struct sm_av *av, struct sm_peer **peer);
-/** The same for who lives in a slot of this host. */
-int sm_peer_look(struct sm_nic *nic, uint32_t slot, struct sm_peer **peer);
 /** Who is known of a (slot, generation), or NULL. */
 struct sm_peer *sm_peer_find(struct sm_nic *nic, uint32_t slot, uint32_t gen);
 /** UDP: who lives in a slot of a host, with a way there, made if need be. NULL: no more can be. */

@@ -5,15 +5,10 @@
 #include <infiniband/verbs.h>
 
 #include "cq.h"
-#include "crpc_log.h"
 #include "fault.h"
 #include "roce.h"
 
-_Static_assert((int)SM_QPS_ERR == (int)IBV_QPS_ERR && (int)SM_QPS_RTS == (int)IBV_QPS_RTS, "verbs");
 _Static_assert((int)IBV_MTU_256 == 1 && (int)IBV_MTU_4096 == 5, "verbs");
-_Static_assert((int)SM_QPT_RC == (int)IBV_QPT_RC && (int)SM_QPT_UD == (int)IBV_QPT_UD, "verbs");
-_Static_assert((int)SM_EVENT_QP_ACCESS_ERR == (int)IBV_EVENT_QP_ACCESS_ERR, "verbs");
-_Static_assert((int)SM_EVENT_QP_LAST_WQE_REACHED == (int)IBV_EVENT_QP_LAST_WQE_REACHED, "verbs");
 
 /* QP numbers 0 and 1 have a meaning of their own; ours start well above. */
 #define QP_FIRST 64u
@@ -24,11 +19,11 @@ _Static_assert((int)SM_EVENT_QP_LAST_WQE_REACHED == (int)IBV_EVENT_QP_LAST_WQE_R
 #define PSN_LIFE 0x10000u
 
 static const struct sm_qp_kind kinds[] = {
-	{SM_QPT_RC, SM_RC, "RC", SM_ROCE_RC, SM_SENDS_TO_PEER, SM_TAKES_IN_ORDER, true},
-	{SM_QPT_UC, SM_UC, "UC", SM_ROCE_UC, SM_SENDS_TO_PEER, SM_TAKES_NEWEST, false},
-	{SM_QPT_UD, SM_UD, "UD", SM_ROCE_UD, SM_SENDS_DATAGRAMS, SM_TAKES_DATAGRAMS, false},
-	{SM_QPT_DCI, SM_DCI, "DCI", SM_ROCE_DC, SM_SENDS_TO_TARGETS, SM_TAKES_NOTHING, true},
-	{SM_QPT_DCT, SM_DCT, "DCT", SM_ROCE_DC, SM_SENDS_NOTHING, SM_TAKES_IN_ORDER, true},
+	{SM_RC, "RC", SM_ROCE_RC, SM_SENDS_TO_PEER, SM_TAKES_IN_ORDER, true},
+	{SM_UC, "UC", SM_ROCE_UC, SM_SENDS_TO_PEER, SM_TAKES_NEWEST, false},
+	{SM_UD, "UD", SM_ROCE_UD, SM_SENDS_DATAGRAMS, SM_TAKES_DATAGRAMS, false},
+	{SM_DCI, "DCI", SM_ROCE_DC, SM_SENDS_TO_TARGETS, SM_TAKES_NOTHING, true},
+	{SM_DCT, "DCT", SM_ROCE_DC, SM_SENDS_NOTHING, SM_TAKES_IN_ORDER, true},
 };
 
 /*
@@ -38,7 +33,7 @@ static const struct sm_qp_kind kinds[] = {
  *       +---------------- ERR <--- any state, or a failed WQE -------+
  */
 struct transition {
-	uint32_t types; /* Of enum sm_qp_bit. */
+	uint32_t types; /* Of enum sm_qp_type. */
 	uint8_t from, to;
 	uint32_t needs;
 	uint32_t may;
@@ -55,35 +50,35 @@ struct transition {
 
 /* Of DC it is what a driver of mlx5 may set, and must: a DCI has no peer to agree with. */
 static const struct transition transitions[] = {
-	{SM_RC | SM_UC | SM_DCT, SM_QPS_RESET, SM_QPS_INIT, PORT | IBV_QP_ACCESS_FLAGS, 0},
-	{SM_UD, SM_QPS_RESET, SM_QPS_INIT, PORT | IBV_QP_QKEY, 0},
-	{SM_DCI, SM_QPS_RESET, SM_QPS_INIT, PORT, 0},
-	{SM_RC | SM_UC, SM_QPS_INIT, SM_QPS_INIT, 0, PORT | IBV_QP_ACCESS_FLAGS},
-	{SM_UD, SM_QPS_INIT, SM_QPS_INIT, 0, PORT | IBV_QP_QKEY},
-	{SM_DCI, SM_QPS_INIT, SM_QPS_INIT, 0, PORT},
-	{SM_RC, SM_QPS_INIT, SM_QPS_RTR, PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+	{SM_RC | SM_UC | SM_DCT, IBV_QPS_RESET, IBV_QPS_INIT, PORT | IBV_QP_ACCESS_FLAGS, 0},
+	{SM_UD, IBV_QPS_RESET, IBV_QPS_INIT, PORT | IBV_QP_QKEY, 0},
+	{SM_DCI, IBV_QPS_RESET, IBV_QPS_INIT, PORT, 0},
+	{SM_RC | SM_UC, IBV_QPS_INIT, IBV_QPS_INIT, 0, PORT | IBV_QP_ACCESS_FLAGS},
+	{SM_UD, IBV_QPS_INIT, IBV_QPS_INIT, 0, PORT | IBV_QP_QKEY},
+	{SM_DCI, IBV_QPS_INIT, IBV_QPS_INIT, 0, PORT},
+	{SM_RC, IBV_QPS_INIT, IBV_QPS_RTR, PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
 		ALT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-	{SM_UC, SM_QPS_INIT, SM_QPS_RTR, PATH, ALT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-	{SM_UD, SM_QPS_INIT, SM_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
-	{SM_DCI, SM_QPS_INIT, SM_QPS_RTR, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV},
-	{SM_DCT, SM_QPS_INIT, SM_QPS_RTR, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0},
-	{SM_RC, SM_QPS_RTR, SM_QPS_RTS, RETRIES | IBV_QP_SQ_PSN, RC_MAY},
-	{SM_UC, SM_QPS_RTR, SM_QPS_RTS, IBV_QP_SQ_PSN, UC_MAY},
-	{SM_UD, SM_QPS_RTR, SM_QPS_RTS, IBV_QP_SQ_PSN, UD_MAY},
-	{SM_DCI, SM_QPS_RTR, SM_QPS_RTS, RETRIES | IBV_QP_SQ_PSN, IBV_QP_MIN_RNR_TIMER},
-	{SM_RC, SM_QPS_RTS, SM_QPS_RTS, 0, RC_MAY},
-	{SM_UC, SM_QPS_RTS, SM_QPS_RTS, 0, UC_MAY},
-	{SM_UD, SM_QPS_RTS, SM_QPS_RTS, 0, UD_MAY},
-	{SM_DCI, SM_QPS_RTS, SM_QPS_RTS, 0, IBV_QP_MIN_RNR_TIMER},
-	{SM_RC | SM_UC | SM_UD, SM_QPS_RTS, SM_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-	{SM_RC, SM_QPS_SQD, SM_QPS_RTS, 0, RC_MAY},
-	{SM_UC, SM_QPS_SQD, SM_QPS_RTS, 0, UC_MAY},
-	{SM_UD, SM_QPS_SQD, SM_QPS_RTS, 0, UD_MAY},
-	{SM_RC, SM_QPS_SQD, SM_QPS_SQD, 0,
+	{SM_UC, IBV_QPS_INIT, IBV_QPS_RTR, PATH, ALT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
+	{SM_UD, IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+	{SM_DCI, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV},
+	{SM_DCT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0},
+	{SM_RC, IBV_QPS_RTR, IBV_QPS_RTS, RETRIES | IBV_QP_SQ_PSN, RC_MAY},
+	{SM_UC, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, UC_MAY},
+	{SM_UD, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, UD_MAY},
+	{SM_DCI, IBV_QPS_RTR, IBV_QPS_RTS, RETRIES | IBV_QP_SQ_PSN, IBV_QP_MIN_RNR_TIMER},
+	{SM_RC, IBV_QPS_RTS, IBV_QPS_RTS, 0, RC_MAY},
+	{SM_UC, IBV_QPS_RTS, IBV_QPS_RTS, 0, UC_MAY},
+	{SM_UD, IBV_QPS_RTS, IBV_QPS_RTS, 0, UD_MAY},
+	{SM_DCI, IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_MIN_RNR_TIMER},
+	{SM_RC | SM_UC | SM_UD, IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+	{SM_RC, IBV_QPS_SQD, IBV_QPS_RTS, 0, RC_MAY},
+	{SM_UC, IBV_QPS_SQD, IBV_QPS_RTS, 0, UC_MAY},
+	{SM_UD, IBV_QPS_SQD, IBV_QPS_RTS, 0, UD_MAY},
+	{SM_RC, IBV_QPS_SQD, IBV_QPS_SQD, 0,
 		RC_MAY | RETRIES | PORT | IBV_QP_AV | IBV_QP_MAX_DEST_RD_ATOMIC},
-	{SM_UC, SM_QPS_SQD, SM_QPS_SQD, 0,
+	{SM_UC, IBV_QPS_SQD, IBV_QPS_SQD, 0,
 		IBV_QP_AV | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | ALT},
-	{SM_UD, SM_QPS_SQD, SM_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+	{SM_UD, IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
 };
 
 static const struct sm_qp_kind *
@@ -92,7 +87,6 @@ kind_of(enum sm_qp_type type)
 	for (uint32_t i = 0; i < CRPC_DIM(kinds); i++)
 		if (kinds[i].type == type)
 			return &kinds[i];
-	crpc_err("queue pairs of type %d are not supported: RC, UC, UD and DC are", (int)type);
 	return NULL;
 }
 
@@ -139,18 +133,17 @@ qpn_alloc(struct sm_nic *nic)
 }
 
 static void
-qp_fill(struct sm_qp *qp, const struct sm_qp_kind *kind, const struct sm_qp_attr *a)
+qp_fill(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_kind *kind,
+	const struct sm_qp_attr *a)
 {
 	qp->kind = kind;
+	qp->peer = &nic->nowhere;
 	qp->made = *a;
 	if (a->srq != NULL)
 		qp->made.rq_nwqe = 0;
 	qp->made.scatter_cqe &= kind->takes == SM_TAKES_IN_ORDER;
 	qp->dbrec = a->dbrec;
-	qp->resp.refusing = kind->takes != SM_TAKES_IN_ORDER;
-	qp->req.wakes = kind->sends == SM_SENDS_TO_TARGETS;
 	qp->dc.key = a->dc_key;
-	qp->state = SM_QPS_RESET;
 }
 
 /*
@@ -172,17 +165,33 @@ psn_begin(struct sm_qp *qp, uint32_t psn)
 void
 sm_qp_way(const struct sm_nic *nic, struct sm_qp *qp)
 {
-	qp->req.simple_qpn =
-		sm_qp_has_av(qp) || qp->req.resume != 0 || nic->paced || sm_fault_local(nic->fault)
+	qp->req.simple_qpn = sm_qp_has_av(qp) || qp->req.resume != 0 || nic->udp != NULL ||
+			sm_fault_local(nic->fault)
 		? ~0u
 		: qp->qpn;
 }
 
-/* It is one user of its objects, or (@more -1) none any more. */
+/* The counters of RESET; the program clears its doorbell records after the command. */
+static void
+qp_clear(struct sm_nic *nic, struct sm_qp *qp)
+{
+	qp->req = (struct sm_requester){
+		.swr = qp->req.swr,
+		.psn = qp->req.psn, /* A DCI goes on from there. */
+		.epoch = qp->req.epoch,
+		.wakes = qp->kind->sends == SM_SENDS_TO_TARGETS,
+	};
+	qp->resp = (struct sm_responder){.refusing = qp->kind->takes != SM_TAKES_IN_ORDER};
+	sm_qp_way(nic, qp);
+	memset(&qp->attr, 0, sizeof(qp->attr));
+	qp->dc.life = nic->dc_lives++;
+	qp->state = IBV_QPS_RESET;
+}
+
+/* It is one user of its queues, or (@more -1) none any more. */
 static void
 users_count(struct sm_qp *qp, int more)
 {
-	qp->made.pd->obj.users += (uint32_t)more;
 	qp->made.send_cq->obj.users += (uint32_t)more;
 	qp->made.recv_cq->obj.users += (uint32_t)more;
 	if (qp->made.srq != NULL)
@@ -199,15 +208,11 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 
 	if (rc != 0)
 		return rc;
-	qp = calloc(1, sizeof(*qp));
+	qp = sm_obj_new(nic, SM_OBJ_QP, sizeof(*qp), a->pd);
 	if (qp == NULL)
 		return ENOMEM;
-	rc = sm_lock_live(nic);
-	if (rc != 0) {
-		free(qp);
-		return rc;
-	}
-	qp_fill(qp, kind, a);
+	qp_fill(nic, qp, kind, a);
+	users_count(qp, 1);
 	if (a->sq_nwqebb != 0)
 		qp->req.swr = calloc(a->sq_nwqebb, sizeof(*qp->req.swr));
 	i = qpn_alloc(nic);
@@ -217,17 +222,13 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 		rc = EINVAL;
 	if (rc != 0) {
 		sm_unlock(nic);
-		free(qp->req.swr);
-		free(qp);
+		sm_destroy(nic, qp);
 		return rc;
 	}
 	qp->qpn = nic->slot << 16 | i;
-	sm_qp_way(nic, qp);
-	qp->peer = &nic->nowhere;
-	qp->dc.life = nic->dc_lives++;
+	qp_clear(nic, qp);
 	psn_begin(qp, qp->dc.life * PSN_LIFE);
 	nic->qps[i] = qp;
-	users_count(qp, 1);
 	*qpn = qp->qpn;
 	*qpp = qp;
 	sm_unlock(nic);
@@ -251,41 +252,25 @@ qp_quiesce(struct sm_nic *nic, struct sm_qp *qp)
 		sm_peer_leave(nic, qp);
 }
 
-/* The counters of RESET; the program clears its doorbell records after the command. */
 static void
 qp_reset(struct sm_nic *nic, struct sm_qp *qp)
 {
 	qp_quiesce(nic, qp);
-	qp->req = (struct sm_requester){
-		.swr = qp->req.swr,
-		.psn = qp->req.psn, /* A DCI goes on from there. */
-		.epoch = qp->req.epoch,
-		.wakes = qp->kind->sends == SM_SENDS_TO_TARGETS,
-	};
-	qp->resp = (struct sm_responder){.refusing = qp->kind->takes != SM_TAKES_IN_ORDER};
-	sm_qp_way(nic, qp);
-	memset(&qp->attr, 0, sizeof(qp->attr));
-	qp->dc.life = nic->dc_lives++;
+	qp_clear(nic, qp);
 	psn_begin(qp, PSN_LIFE);
-	qp->state = SM_QPS_RESET;
 	if (qp->uar != NULL)
 		sm_uar_forget(qp->uar);
 }
 
-int
-sm_qp_destroy(struct sm_nic *nic, struct sm_qp *qp)
+void
+sm_qp_forget(struct sm_nic *nic, struct sm_qp *qp)
 {
-	if (sm_lock_live(nic) != 0)
-		return EIO;
 	qp_quiesce(nic, qp);
 	sm_ledger_keep(nic, qp);
 	nic->qps[qp->qpn & (SM_QPS_MAX - 1)] = NULL;
 	sm_uar_leave(qp);
 	users_count(qp, -1);
-	sm_unlock(nic);
 	free(qp->req.swr);
-	free(qp);
-	return 0;
 }
 
 static int
@@ -296,15 +281,14 @@ transition_check(const struct sm_qp *qp, const struct sm_qp_mod *m, uint8_t to)
 	if ((m->mask & IBV_QP_CUR_STATE) != 0 && m->cur_state != qp->state)
 		return EINVAL;
 	/* As mlx5_ib: nothing goes from RESET to ERR, and a target has no state behind RTR. */
-	if (to == SM_QPS_ERR && qp->state == SM_QPS_RESET)
+	if (to == IBV_QPS_ERR && qp->state == IBV_QPS_RESET)
 		return EINVAL;
-	if ((to == SM_QPS_RESET || to == SM_QPS_ERR) && qp->kind->sends != SM_SENDS_NOTHING)
+	if ((to == IBV_QPS_RESET || to == IBV_QPS_ERR) && qp->kind->sends != SM_SENDS_NOTHING)
 		return (mask & ~(uint32_t)IBV_QP_CUR_STATE) == 0 ? 0 : EINVAL;
 	for (uint32_t i = 0; i < CRPC_DIM(transitions); i++) {
 		const struct transition *t = &transitions[i];
 
-		if ((t->types & qp->kind->bit) != 0 && t->from == qp->state &&
-			t->to == to)
+		if ((t->types & qp->kind->type) != 0 && t->from == qp->state && t->to == to)
 			return (mask & t->needs) == t->needs && (mask & ~(t->needs | t->may)) == 0
 				? 0
 				: EINVAL;
@@ -315,24 +299,25 @@ transition_check(const struct sm_qp *qp, const struct sm_qp_mod *m, uint8_t to)
 static int
 values_check(const struct sm_nic *nic, const struct sm_qp_mod *m)
 {
-	if ((m->mask & IBV_QP_PORT) != 0 && m->port != 1)
-		return EINVAL;
-	if ((m->mask & IBV_QP_AV) != 0 && m->port > 1)
-		return EINVAL;
-	if ((m->mask & IBV_QP_PKEY_INDEX) != 0 && m->pkey_index != 0)
-		return EINVAL;
-	if ((m->mask & IBV_QP_PATH_MTU) != 0 &&
-		(m->path_mtu < IBV_MTU_256 || m->path_mtu > nic->mtu))
-		return EINVAL;
-	if ((m->mask & IBV_QP_MAX_QP_RD_ATOMIC) != 0 && m->max_rd_atomic > SM_RD_MAX)
-		return EINVAL;
-	if ((m->mask & IBV_QP_MAX_DEST_RD_ATOMIC) != 0 && m->max_dest_rd_atomic > SM_RD_MAX)
-		return EINVAL;
-	if (((m->mask & IBV_QP_TIMEOUT) != 0 && m->timeout > 31) ||
-		((m->mask & IBV_QP_RETRY_CNT) != 0 && m->retry_cnt > 7) ||
-		((m->mask & IBV_QP_RNR_RETRY) != 0 && m->rnr_retry > 7) ||
-		((m->mask & IBV_QP_MIN_RNR_TIMER) != 0 && m->min_rnr_timer > 31))
-		return EINVAL;
+	const struct {
+		uint32_t bit, value, least, most;
+	} ranges[] = {
+		{IBV_QP_PORT, m->port, 1, 1},
+		{IBV_QP_AV, m->port, 0, 1},
+		{IBV_QP_PKEY_INDEX, m->pkey_index, 0, 0},
+		{IBV_QP_PATH_MTU, m->path_mtu, IBV_MTU_256, nic->attr.mtu},
+		{IBV_QP_MAX_QP_RD_ATOMIC, m->max_rd_atomic, 0, SM_RD_MAX},
+		{IBV_QP_MAX_DEST_RD_ATOMIC, m->max_dest_rd_atomic, 0, SM_RD_MAX},
+		{IBV_QP_TIMEOUT, m->timeout, 0, 31},
+		{IBV_QP_RETRY_CNT, m->retry_cnt, 0, 7},
+		{IBV_QP_RNR_RETRY, m->rnr_retry, 0, 7},
+		{IBV_QP_MIN_RNR_TIMER, m->min_rnr_timer, 0, 31},
+	};
+
+	for (uint32_t i = 0; i < CRPC_DIM(ranges); i++)
+		if ((m->mask & ranges[i].bit) != 0 &&
+			(ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most))
+			return EINVAL;
 	return 0;
 }
 
@@ -367,7 +352,6 @@ attrs_take(struct sm_qp *qp, const struct sm_qp_mod *m)
 	if ((m->mask & IBV_QP_AV) != 0)
 		memcpy(a->dgid, m->dgid, sizeof(a->dgid));
 	a->mask |= m->mask;
-	qp->resp.access = a->access;
 	qp->mtu_shift = (uint8_t)(a->path_mtu != 0 ? 7 + a->path_mtu : 12);
 	qp->headers = SM_WIRE_BASE + (a->is_global ? SM_WIRE_GRH : 0);
 	if (qp->kind->sends != SM_SENDS_TO_TARGETS)
@@ -390,16 +374,16 @@ qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 		rc = values_check(nic, m);
 	if (rc != 0)
 		return rc;
-	if (to == SM_QPS_RESET) {
+	if (to == IBV_QPS_RESET) {
 		qp_reset(nic, qp);
 		return 0;
 	}
-	if (to == SM_QPS_ERR) {
-		if (qp->state != SM_QPS_ERR)
+	if (to == IBV_QPS_ERR) {
+		if (qp->state != IBV_QPS_ERR)
 			sm_qp_fail(nic, qp, -1);
 		return 0;
 	}
-	if (to == SM_QPS_RTR && qp->kind->sends == SM_SENDS_TO_PEER) {
+	if (to == IBV_QPS_RTR && qp->kind->sends == SM_SENDS_TO_PEER) {
 		struct sm_peer *peer;
 
 		rc = sm_peer_get(nic, m, &peer);
@@ -409,7 +393,7 @@ qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 	}
 	attrs_take(qp, m);
 	qp->state = to;
-	if (to == SM_QPS_RTS)
+	if (to == IBV_QPS_RTS)
 		sm_sq_ring(nic, qp);
 	return 0;
 }
@@ -419,40 +403,34 @@ sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *mod)
 {
 	int rc;
 
-	rc = sm_lock_live(nic);
-	if (rc != 0)
-		return rc;
+	sm_lock(nic);
 	rc = qp_modify(nic, qp, mod);
 	sm_unlock(nic);
 	return rc;
 }
 
-int
+void
 sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out)
 {
-	if (sm_lock_live(nic) != 0)
-		return EIO;
+	sm_lock(nic);
 	*out = qp->attr;
 	out->state = out->cur_state = qp->state;
 	out->sq_psn = qp->req.psn;
 	out->rq_psn = qp->resp.psn;
 	sm_unlock(nic);
-	return 0;
 }
 
 /* Everything posted to the send queue and not completed. */
 static uint32_t
 flush_sq(struct sm_nic *nic, struct sm_qp *qp)
 {
-	struct sm_wc wc = {.op = SM_CQE_REQ_ERR, .syndrome = SM_SYND_FLUSH};
 	uint32_t n = 0;
 
 	for (; qp->req.wr_done != qp->req.wr_tx; qp->req.wr_done++, n++) {
 		const struct sm_swr *w = &qp->req.swr[qp->req.wr_done & (qp->made.sq_nwqebb - 1)];
 
-		wc.counter = w->bb;
-		wc.wqe_op = w->op;
-		sm_cq_push(nic, qp->made.send_cq, qp, &wc);
+		sm_cq_error(
+			nic, qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, w->bb, w->op);
 	}
 	if (qp->made.sq_nwqebb == 0)
 		return n;
@@ -464,9 +442,8 @@ flush_sq(struct sm_nic *nic, struct sm_qp *qp)
 			qp->made.sq_buf + (qp->req.taken & (qp->made.sq_nwqebb - 1)) * SM_WQEBB;
 		uint32_t nbb = ((sm_be32(wqe + 4) & 0x3f) + 3) / 4;
 
-		wc.counter = qp->req.taken;
-		wc.wqe_op = wqe[3];
-		sm_cq_push(nic, qp->made.send_cq, qp, &wc);
+		sm_cq_error(nic, qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
+			qp->req.taken, wqe[3]);
 		if (nbb == 0 || nbb > (uint16_t)(qp->req.head - qp->req.taken))
 			nbb = 1;
 		qp->req.taken = (uint16_t)(qp->req.taken + nbb);
@@ -478,7 +455,6 @@ flush_sq(struct sm_nic *nic, struct sm_qp *qp)
 static uint32_t
 flush_rq(struct sm_nic *nic, struct sm_qp *qp)
 {
-	struct sm_wc wc = {.op = SM_CQE_RESP_ERR, .syndrome = SM_SYND_FLUSH};
 	uint32_t n = 0;
 
 	if (qp->made.rq_nwqe == 0)
@@ -486,10 +462,9 @@ flush_rq(struct sm_nic *nic, struct sm_qp *qp)
 	qp->resp.head = (uint16_t)sm_dbrec(&qp->dbrec[0]);
 	if ((uint16_t)(qp->resp.head - qp->resp.tail) > qp->made.rq_nwqe)
 		qp->resp.tail = qp->resp.head;
-	for (; qp->resp.tail != qp->resp.head; qp->resp.tail++, n++) {
-		wc.counter = qp->resp.tail;
-		sm_cq_push(nic, qp->made.recv_cq, qp, &wc);
-	}
+	for (; qp->resp.tail != qp->resp.head; qp->resp.tail++, n++)
+		sm_cq_error(nic, qp, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
+			qp->resp.tail, 0);
 	return n;
 }
 
@@ -502,12 +477,11 @@ sm_qp_flush(struct sm_nic *nic, struct sm_qp *qp)
 void
 sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event)
 {
-	struct sm_wc wc = {.op = SM_CQE_RESP_ERR, .syndrome = SM_SYND_FLUSH};
 	uint8_t was = qp->state;
 
-	if (was == SM_QPS_ERR)
+	if (was == IBV_QPS_ERR)
 		return;
-	qp->state = SM_QPS_ERR;
+	qp->state = IBV_QPS_ERR;
 	sm_direct_withdraw(nic, qp);
 	sm_dct_drop(nic, qp);
 	qp->req.halted = true;
@@ -515,33 +489,30 @@ sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event)
 	sm_turn_del(nic, qp, SM_TURN_WAIT);
 	sm_turn_del(nic, qp, SM_TURN_SEND);
 	if (event >= 0)
-		nic->async_event(qp->made.user, (enum sm_async_type)event);
-	if (qp->resp.rx.open && qp->resp.rx.pkt == SM_PKT_SEND) { /* It holds a WQE. */
-		wc.counter = qp->resp.rx.counter;
-		sm_cq_push(nic, qp->made.recv_cq, qp, &wc);
-	}
+		nic->attr.async_event(qp->made.user, (enum ibv_event_type)event);
+	if (qp->resp.rx.open && qp->resp.rx.pkt == SM_PKT_SEND) /* It holds a WQE. */
+		sm_cq_error(nic, qp, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
+			qp->resp.rx.counter, 0);
 	qp->resp.rx.open = false;
-	if (was != SM_QPS_RESET)
+	if (was != IBV_QPS_RESET)
 		sm_qp_flush(nic, qp);
 	if (qp->made.srq != NULL)
-		nic->async_event(qp->made.user, SM_EVENT_QP_LAST_WQE_REACHED);
+		nic->attr.async_event(qp->made.user, IBV_EVENT_QP_LAST_WQE_REACHED);
 	sm_turn_add(nic, qp, SM_TURN_FLUSH);
 }
 
 static bool
 is_connected(const struct sm_qp *qp)
 {
-	return qp != NULL && qp->state >= SM_QPS_RTR && qp->state != SM_QPS_ERR;
+	return qp != NULL && qp->state >= IBV_QPS_RTR && qp->state != IBV_QPS_ERR;
 }
 
 int
 sm_nic_break(struct sm_nic *nic, uint32_t which)
 {
 	uint32_t i, n = 0;
-	int rc = sm_lock_live(nic);
 
-	if (rc != 0)
-		return rc;
+	sm_lock(nic);
 	for (i = 0; i < SM_QPS_MAX; i++)
 		n += is_connected(nic->qps[i]);
 	which = n != 0 ? which % n : 0;
@@ -549,7 +520,7 @@ sm_nic_break(struct sm_nic *nic, uint32_t which)
 		if (is_connected(nic->qps[i]) && which-- == 0)
 			break;
 	if (i != SM_QPS_MAX)
-		sm_qp_fail(nic, nic->qps[i], SM_EVENT_QP_FATAL);
+		sm_qp_fail(nic, nic->qps[i], IBV_EVENT_QP_FATAL);
 	sm_unlock(nic);
 	return i != SM_QPS_MAX ? 0 : ENOENT;
 }

@@ -30,8 +30,7 @@ enum sm_takes {
 
 /** What a type of queue pair is: a row of the table in qp.c. */
 struct sm_qp_kind {
-	enum sm_qp_type type;
-	uint8_t bit; /**< enum sm_qp_bit. */
+	uint8_t type; /**< enum sm_qp_type. */
 	const char *name;
 	uint8_t transport; /**< enum sm_roce_transport. */
 	uint8_t sends;     /**< enum sm_sends. */
@@ -40,6 +39,7 @@ struct sm_qp_kind {
 };
 
 struct sm_qp {
+	struct sm_obj obj;
 	const struct sm_qp_kind *kind;
 	struct sm_requester req;
 	struct sm_responder resp;
@@ -120,6 +120,8 @@ sm_qp_find(const struct sm_nic *nic, uint32_t qpn)
 uint32_t sm_qp_number_first(uint32_t gen);
 /** Decide whether its WQEs may take the short way. */
 void sm_qp_way(const struct sm_nic *nic, struct sm_qp *qp);
+/** It goes. */
+void sm_qp_forget(struct sm_nic *nic, struct sm_qp *qp);
 /** Enter ERR and flush; @p event: what to raise, or -1. */
 void sm_qp_fail(struct sm_nic *nic, struct sm_qp *qp, int event);
 /** Complete in error what was posted to a queue pair in ERR. */

@@ -14,7 +14,7 @@
 
 /* What an opcode becomes on the wire. */
 struct op {
-	uint8_t types; /* Queue pairs that have it: of enum sm_qp_bit. */
+	uint8_t types; /* Queue pairs that have it: of enum sm_qp_type. */
 	uint8_t pkt;   /* enum sm_pkt_type. */
 	uint8_t last;  /* Flags of the last packet. */
 	uint8_t units; /* 16-byte units between the ctrl segment and the data segments. */
@@ -30,21 +30,23 @@ struct op {
 #define LAST SM_PKT_LAST
 
 static const struct op ops[64] = {
-	[SM_OP_NOP] = {ALL, SM_PKT_PAD, 0, 0, SM_SWR_DONE},
-	[SM_OP_SEND] = {ALL, SM_PKT_SEND, LAST, 0, SM_SWR_ACK, true, SM_KIND_SEND},
-	[SM_OP_SEND_IMM] = {ALL, SM_PKT_SEND, LAST | SM_PKT_IMM, 0, SM_SWR_ACK, true,
+	[MLX5_OPCODE_NOP] = {ALL, SM_PKT_PAD, 0, 0, SM_SWR_DONE},
+	[MLX5_OPCODE_SEND] = {ALL, SM_PKT_SEND, LAST, 0, SM_SWR_ACK, true, SM_KIND_SEND},
+	[MLX5_OPCODE_SEND_IMM] = {ALL, SM_PKT_SEND, LAST | SM_PKT_IMM, 0, SM_SWR_ACK, true,
 		SM_KIND_SEND_IMM},
-	[SM_OP_SEND_INV] = {CONNECTED, SM_PKT_SEND, LAST | SM_PKT_INV, 0, SM_SWR_ACK, false,
+	[MLX5_OPCODE_SEND_INVAL] = {CONNECTED, SM_PKT_SEND, LAST | SM_PKT_INV, 0, SM_SWR_ACK, false,
 		SM_KIND_SEND_IMM},
-	[SM_OP_WRITE] = {WRITERS, SM_PKT_WRITE, LAST, 1, SM_SWR_ACK, true, SM_KIND_WRITE},
-	[SM_OP_WRITE_IMM] = {WRITERS, SM_PKT_WRITE, LAST | SM_PKT_IMM, 1, SM_SWR_ACK, true,
-		SM_KIND_WRITE_IMM},
-	[SM_OP_READ] = {CONNECTED, SM_PKT_READ, LAST, 1, SM_SWR_RESPONSE, false, SM_KIND_READ},
-	[SM_OP_ATOMIC_CS] = {CONNECTED, SM_PKT_CMP_SWAP, LAST, 2, SM_SWR_RESPONSE, false,
+	[MLX5_OPCODE_RDMA_WRITE] = {WRITERS, SM_PKT_WRITE, LAST, 1, SM_SWR_ACK, true,
+		SM_KIND_WRITE},
+	[MLX5_OPCODE_RDMA_WRITE_IMM] = {WRITERS, SM_PKT_WRITE, LAST | SM_PKT_IMM, 1, SM_SWR_ACK,
+		true, SM_KIND_WRITE_IMM},
+	[MLX5_OPCODE_RDMA_READ] = {CONNECTED, SM_PKT_READ, LAST, 1, SM_SWR_RESPONSE, false,
+		SM_KIND_READ},
+	[MLX5_OPCODE_ATOMIC_CS] = {CONNECTED, SM_PKT_CMP_SWAP, LAST, 2, SM_SWR_RESPONSE, false,
 		SM_KIND_ATOMIC},
-	[SM_OP_ATOMIC_FA] = {CONNECTED, SM_PKT_FETCH_ADD, LAST, 2, SM_SWR_RESPONSE, false,
+	[MLX5_OPCODE_ATOMIC_FA] = {CONNECTED, SM_PKT_FETCH_ADD, LAST, 2, SM_SWR_RESPONSE, false,
 		SM_KIND_ATOMIC},
-	[SM_OP_UMR] = {SM_RC, SM_PKT_PAD, 0, 0, SM_SWR_DONE},
+	[MLX5_OPCODE_UMR] = {SM_RC, SM_PKT_PAD, 0, 0, SM_SWR_DONE},
 };
 
 static inline uint8_t *
@@ -67,7 +69,7 @@ sq_unit(const struct sm_qp *qp, uint16_t bb, uint32_t i)
 static inline uint32_t
 av_units(const struct sm_qp *qp, const uint8_t *wqe, uint8_t op)
 {
-	if (!sm_qp_has_av(qp) || op == SM_OP_NOP)
+	if (!sm_qp_has_av(qp) || op == MLX5_OPCODE_NOP)
 		return 0;
 	return (wqe[16 + offsetof(struct mlx5_wqe_av, dqp_dct)] & 0x80) != 0 ? 3 : 1;
 }
@@ -96,7 +98,7 @@ sm_sq_cursor(const struct sm_qp *qp, uint16_t bb, struct sm_cursor *cur)
 void
 sm_sq_activate(struct sm_nic *nic, struct sm_qp *qp)
 {
-	if (!qp->req.halted && !qp->on[SM_TURN_WAIT] && qp->state == SM_QPS_RTS &&
+	if (!qp->req.halted && !qp->on[SM_TURN_WAIT] && qp->state == IBV_QPS_RTS &&
 		(qp->req.taken != qp->req.head || qp->req.tx.started))
 		sm_turn_add(nic, qp, SM_TURN_SEND);
 }
@@ -104,11 +106,11 @@ sm_sq_activate(struct sm_nic *nic, struct sm_qp *qp)
 void
 sm_sq_ring(struct sm_nic *nic, struct sm_qp *qp)
 {
-	if (qp->state != SM_QPS_RTS || qp->made.sq_nwqebb == 0)
+	if (qp->state != IBV_QPS_RTS || qp->made.sq_nwqebb == 0)
 		return;
 	qp->req.head = (uint16_t)sm_dbrec(&qp->dbrec[1]);
 	if (crpc_unlikely((uint16_t)(qp->req.head - qp->req.taken) > qp->made.sq_nwqebb)) {
-		sm_qp_fail(nic, qp, SM_EVENT_QP_FATAL);
+		sm_qp_fail(nic, qp, IBV_EVENT_QP_FATAL);
 		return;
 	}
 	if (qp->on[SM_TURN_SEND] || qp->req.halted || qp->on[SM_TURN_WAIT])
@@ -167,7 +169,7 @@ wqe_parse(const struct sm_nic *nic, struct sm_qp *qp)
 	uint32_t av = av_units(qp, wqe, op);
 	bool ok = (uint16_t)(w0 >> 8) == qp->req.taken && w1 >> 8 == qp->qpn && ds != 0 &&
 		nbb <= (uint16_t)(qp->req.head - qp->req.taken) && w0 >> 24 == 0 &&
-		op < CRPC_DIM(ops) && (ops[op].types & qp->kind->bit) != 0 &&
+		op < CRPC_DIM(ops) && (ops[op].types & qp->kind->type) != 0 &&
 		ds > av + ops[op].units;
 
 	t->nbb = (uint8_t)(nbb == 0 || nbb > (uint16_t)(qp->req.head - qp->req.taken) ? 1 : nbb);
@@ -201,7 +203,7 @@ wqe_parse(const struct sm_nic *nic, struct sm_qp *qp)
 	return true;
 }
 
-void
+enum sm_step
 sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 {
 	if (!qp->req.tx.started)
@@ -211,6 +213,7 @@ sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 	qp->req.halted = true;
 	sm_sq_taken(qp);
 	sm_sq_complete(nic, qp);
+	return SM_STEP_BLOCKED;
 }
 
 /* Bind or invalidate a memory window: 0 or a syndrome. */
@@ -247,13 +250,11 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_send *t = &qp->req.tx;
 	uint64_t total;
 
-	if (crpc_unlikely(!wqe_parse(nic, qp))) {
-		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
-		return SM_STEP_BLOCKED;
-	}
+	if (crpc_unlikely(!wqe_parse(nic, qp)))
+		return sm_sq_fail(nic, qp, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
 	if (t->fence && qp->req.rd_head != qp->req.rd_tail)
 		return SM_STEP_BLOCKED;
-	if (crpc_unlikely(t->swr.op == SM_OP_UMR)) {
+	if (crpc_unlikely(t->swr.op == MLX5_OPCODE_UMR)) {
 		uint32_t synd;
 
 		if (qp->req.wr_done != qp->req.wr_tx) { /* So that it is never done again. */
@@ -263,8 +264,7 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 		synd = wqe_umr(nic, qp);
 		if (synd != 0) {
 			t->started = true;
-			sm_sq_fail(nic, qp, (uint8_t)synd);
-			return SM_STEP_BLOCKED;
+			return sm_sq_fail(nic, qp, (uint8_t)synd);
 		}
 	}
 	if (t->pkt == SM_PKT_PAD) { /* Completes in its turn, is not seen on the wire. */
@@ -282,23 +282,17 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 			return step;
 	}
 	t->started = true;
-	if (crpc_unlikely(nic->fault != NULL) && sm_fault_prot(nic->fault, qp)) {
-		sm_sq_fail(nic, qp, SM_SYND_LOCAL_PROT);
-		return SM_STEP_BLOCKED;
-	}
+	if (crpc_unlikely(nic->fault != NULL) && sm_fault_prot(nic->fault, qp))
+		return sm_sq_fail(nic, qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
 	total = sm_cursor_total(&t->cur);
 	t->swr.len = (uint32_t)total;
 	if (crpc_unlikely(total == UINT64_MAX ||
-		(t->swr.wait == SM_SWR_RESPONSE && qp->attr.max_rd_atomic == 0)))
-		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
-	else if (crpc_unlikely(qp->req.resume != 0 && !wqe_resume(nic, qp)))
-		sm_sq_fail(nic, qp, SM_SYND_LOCAL_QP_OP);
-	else if (crpc_unlikely(total > (is_datagram(qp) ? 128u << nic->mtu : SM_MSG_MAX) ||
-		(t->pkt == SM_PKT_CMP_SWAP && total != 8) ||
-		(t->pkt == SM_PKT_FETCH_ADD && total != 8)))
-		sm_sq_fail(nic, qp, SM_SYND_LOCAL_LENGTH);
-	if (qp->req.halted)
-		return SM_STEP_BLOCKED;
+		    (t->swr.wait == SM_SWR_RESPONSE && qp->attr.max_rd_atomic == 0) ||
+		    (qp->req.resume != 0 && !wqe_resume(nic, qp))))
+		return sm_sq_fail(nic, qp, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR);
+	if (crpc_unlikely(total > (is_datagram(qp) ? 128u << nic->attr.mtu : SM_MSG_MAX) ||
+		    (ops[t->swr.op].units == 2 && total != 8)))
+		return sm_sq_fail(nic, qp, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
 	t->swr.psn = (t->swr.psn + sm_psn_packets(qp, t->swr.len) - 1) & SM_PSN_MASK;
 	return SM_STEP_ON;
 }
@@ -307,10 +301,8 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 static inline uint32_t
 packet_len(const struct sm_send *t)
 {
-	if (t->pkt == SM_PKT_READ)
-		return 0;
-	if (t->pkt == SM_PKT_CMP_SWAP || t->pkt == SM_PKT_FETCH_ADD)
-		return sizeof(t->atomic);
+	if (!sm_pkt_kinds[t->pkt].data)
+		return t->pkt == SM_PKT_READ ? 0 : sizeof(t->atomic);
 	return (uint32_t)crpc_min(t->swr.len - t->off, SM_FRAG);
 }
 
@@ -366,10 +358,8 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 		t->off += len;
 	} else if (data) {
 		synd = sm_gather(nic, qp, &t->cur, room.payload, len);
-		if (crpc_unlikely(synd != 0)) {
-			sm_sq_fail(nic, qp, (uint8_t)synd);
-			return SM_STEP_BLOCKED;
-		}
+		if (crpc_unlikely(synd != 0))
+			return sm_sq_fail(nic, qp, (uint8_t)synd);
 		t->off += len;
 	} else if (len != 0) {
 		memcpy(room.payload, t->atomic, sizeof(t->atomic));
@@ -427,7 +417,7 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	const uint8_t *wqe = sq_wqe(qp, qp->req.taken);
 	const uint8_t *end = qp->made.sq_buf + (size_t)qp->made.sq_nwqebb * SM_WQEBB;
 	uint32_t w0 = sm_be32(wqe), w1 = sm_be32(wqe + 4), ds = w1 & 0x3f, len, flags;
-	uint32_t nbb = (ds + 3) / 4, more;
+	uint32_t nbb = (ds + 3) / 4;
 	const struct op *op = &ops[w0 & (CRPC_DIM(ops) - 1)];
 	struct sm_pkt_room room;
 	struct sm_swr *swr;
@@ -457,15 +447,9 @@ wqe_simple(struct sm_nic *nic, struct sm_qp *qp)
 	h.rkey = sm_be32(wqe + 24);
 	sm_tx_commit(&qp->peer->tx, &room, &h, len, op->pkt, flags);
 	swr = &qp->req.swr[qp->req.wr_tx++ & (qp->made.sq_nwqebb - 1)];
-	qp->n.tx.kind[w0 & 3]++; /* enum sm_kind */
-	qp->n.tx.payload += len;
-	if (crpc_unlikely(len > SM_TLP_PAYLOAD)) {
-		more = sm_count_more(len, qp->mtu_shift);
-		qp->n.tx.packets += more;
-		h.psn += more;
-	}
-	swr->psn = h.psn;
-	qp->req.psn = (h.psn + 1) & SM_PSN_MASK;
+	sm_count_piece(&qp->n.tx, len, op->kind, true, qp->mtu_shift);
+	swr->psn = h.psn + sm_psn_packets(qp, len) - 1;
+	qp->req.psn = (swr->psn + 1) & SM_PSN_MASK;
 	swr->len = len;
 	swr->bb = qp->req.taken;
 	swr->op = (uint8_t)w0;
@@ -500,7 +484,7 @@ wqe_long(struct sm_nic *nic, struct sm_qp *qp)
 	enum sm_step step = SM_STEP_ON;
 
 	/* On till it hears of them. */
-	if (crpc_unlikely(nic->paced) && qp->kind->reliable &&
+	if (crpc_unlikely(nic->udp != NULL) && qp->kind->reliable &&
 		sm_psn_diff(qp->req.psn, qp->req.acked) > PACE)
 		return SM_STEP_BLOCKED;
 	if (!qp->req.tx.started)
@@ -519,7 +503,7 @@ sq_serve(struct sm_nic *nic, struct sm_qp *qp)
 		if (!qp->req.tx.started && qp->req.taken == qp->req.head)
 			return false;
 		if (qp->req.halted || qp->on[SM_TURN_WAIT] ||
-			(qp->state != SM_QPS_RTS && !qp->req.tx.started))
+			(qp->state != IBV_QPS_RTS && !qp->req.tx.started))
 			return false;
 		if (crpc_unlikely(qp->peer->dead))
 			return serve_dead(nic, qp);

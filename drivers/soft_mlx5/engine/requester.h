@@ -94,8 +94,8 @@ enum sm_step {
 void sm_sq_taken(struct sm_qp *qp);
 /** Complete, in order, whatever is done. */
 void sm_sq_complete(struct sm_nic *nic, struct sm_qp *qp);
-/** The next WQE fails with @p synd, once everything before it has completed. */
-void sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd);
+/** The next WQE fails with @p synd, once everything before it has completed. SM_STEP_BLOCKED. */
+enum sm_step sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd);
 
 /** Look at the doorbell record and send; what does not fit goes on the active list. */
 void sm_sq_ring(struct sm_nic *nic, struct sm_qp *qp);

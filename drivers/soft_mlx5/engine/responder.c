@@ -16,14 +16,8 @@ struct request {
 static crpc_noinline uint32_t
 recv_error(struct sm_nic *nic, struct sm_qp *qp, uint32_t synd, uint32_t nak)
 {
-	struct sm_wc wc = {
-		.op = SM_CQE_RESP_ERR,
-		.syndrome = (uint8_t)synd,
-		.counter = qp->resp.rx.counter,
-	};
-
 	qp->resp.rx.open = false;
-	sm_cq_push(nic, qp->made.recv_cq, qp, &wc);
+	sm_cq_error(nic, qp, MLX5_CQE_RESP_ERR, (uint8_t)synd, qp->resp.rx.counter, 0);
 	if (!qp->kind->reliable)
 		sm_qp_fail(nic, qp, -1);
 	return nak;
@@ -45,8 +39,8 @@ void
 sm_resp_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, enum sm_nak nak)
 {
 	static const int event[] = {
-		[SM_NAK_INVALID] = SM_EVENT_QP_REQ_ERR,
-		[SM_NAK_ACCESS] = SM_EVENT_QP_ACCESS_ERR,
+		[SM_NAK_INVALID] = IBV_EVENT_QP_REQ_ERR,
+		[SM_NAK_ACCESS] = IBV_EVENT_QP_ACCESS_ERR,
 		[SM_NAK_OP] = -1,
 	};
 	bool fatal = nak >= SM_NAK_INVALID && nak <= SM_NAK_OP;
@@ -92,11 +86,11 @@ piece_done(struct sm_nic *nic, struct sm_qp *qp, uint32_t len)
 
 /* The message completed a receive WQE. */
 static inline uint32_t
-recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct request *r, enum sm_cqe_op op,
+recv_done(struct sm_nic *nic, struct sm_qp *qp, const struct request *r, uint8_t op,
 	const uint8_t *data)
 {
 	struct sm_wc wc = {
-		.op = (uint8_t)op,
+		.op = op,
 		.solicited = (r->flags & SM_PKT_SE) != 0,
 		.counter = qp->resp.rx.counter,
 		.imm = (r->flags & (SM_PKT_IMM | SM_PKT_INV)) != 0 ? r->h->imm : 0,
@@ -128,12 +122,12 @@ message_step(struct sm_qp *qp, const struct request *r, uint32_t total, bool exa
 	return r->len != 0 && (r->len & ((1u << qp->mtu_shift) - 1)) == 0;
 }
 
-static enum sm_cqe_op
+static uint8_t
 send_cqe_op(uint32_t flags)
 {
-	return (flags & SM_PKT_INV) != 0    ? SM_CQE_RESP_SEND_INV
-		: (flags & SM_PKT_IMM) != 0 ? SM_CQE_RESP_SEND_IMM
-					    : SM_CQE_RESP_SEND;
+	return (flags & SM_PKT_INV) != 0    ? MLX5_CQE_RESP_SEND_INV
+		: (flags & SM_PKT_IMM) != 0 ? MLX5_CQE_RESP_SEND_IMM
+					    : MLX5_CQE_RESP_SEND;
 }
 
 /* A SEND that fits into its CQE, from where the driver copies it. */
@@ -194,39 +188,15 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct request *r)
 	}
 	if (crpc_unlikely(synd != 0))
 		return recv_error(nic, qp, synd,
-			synd == SM_SYND_LOCAL_LENGTH ? SM_NAK_INVALID : SM_NAK_OP);
+			synd == MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR ? SM_NAK_INVALID : SM_NAK_OP);
 	if (!message_step(qp, r, SM_MSG_MAX, false))
-		return recv_error(nic, qp, SM_SYND_LOCAL_QP_OP, SM_NAK_INVALID);
+		return recv_error(nic, qp, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, SM_NAK_INVALID);
 	if ((r->flags & SM_PKT_INV) != 0 &&
 		!sm_mw_invalidate(nic, qp, __builtin_bswap32(r->h->imm)))
-		return recv_error(nic, qp, SM_SYND_LOCAL_QP_OP, SM_NAK_ACCESS);
+		return recv_error(nic, qp, MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR, SM_NAK_ACCESS);
 	if ((r->flags & SM_PKT_LAST) == 0)
 		return piece_done(nic, qp, r->len);
 	return recv_done(nic, qp, r, send_cqe_op(r->flags), NULL);
-}
-
-/* A piece of a WRITE that is more than one TLP, or nothing. */
-static crpc_noinline void
-write_count_long(struct sm_qp *qp, uint32_t len)
-{
-	qp->n.write_tlps += sm_count_more(len, 8);
-	qp->n.rx.packets += sm_count_more(len, qp->mtu_shift);
-	if (len == 0)
-		qp->n.write_pieces--; /* Only its message is counted. */
-}
-
-/* Of a WRITE's piece, what it refers to; false: not to be had. */
-static bool
-write_pull(struct sm_qp *qp, const struct request *r, void *dst)
-{
-	uint32_t more = sm_count_more(r->len, SM_COUNT_FRAG);
-
-	if (crpc_unlikely(!sm_pull_to(r->pull, &(struct iovec){dst, r->len}, 1)))
-		return false;
-	/* As the packets of a ring that bring so much: each begins a write of its own. */
-	qp->n.write_pieces += more;
-	qp->n.write_tlps -= more;
-	return true;
 }
 
 static inline uint32_t
@@ -247,41 +217,39 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct request *r)
 		rx->len = last ? r->len : r->h->imm;
 		if (!last)
 			ok = sm_mem(nic, qp->made.pd, rx->rkey, rx->raddr, rx->len,
-				     SM_ACCESS_REMOTE_WRITE) != NULL;
+				     IBV_ACCESS_REMOTE_WRITE) != NULL;
 	}
 	if (r->len != 0)
 		dst = sm_mem(nic, qp->made.pd, rx->rkey, rx->raddr + rx->off, r->len,
-			SM_ACCESS_REMOTE_WRITE);
-	ok = ok && (r->len == 0 || dst != NULL) &&
-		(qp->resp.access & SM_ACCESS_REMOTE_WRITE) != 0;
+			IBV_ACCESS_REMOTE_WRITE);
+	ok = ok && (r->len == 0 || dst != NULL) && (qp->attr.access & IBV_ACCESS_REMOTE_WRITE) != 0;
 	if (crpc_unlikely(!ok)) {
 		/* What refers is more than one packet, and the immediate came with the last one. */
 		if (imm && (r->pull == NULL || !first) && qp->kind->reliable &&
 			sm_recv_take(nic, qp))
-			recv_error(nic, qp, SM_SYND_LOCAL_ACCESS, 0);
+			recv_error(nic, qp, MLX5_CQE_SYNDROME_LOCAL_ACCESS_ERR, 0);
 		return SM_NAK_ACCESS;
 	}
 	if (crpc_unlikely(!message_step(qp, r, rx->len, true)))
 		return SM_NAK_INVALID;
-	if (crpc_unlikely(r->pull != NULL && !write_pull(qp, r, dst))) {
-		rx->off -= r->len;
-		return stale(qp, r);
-	}
-	if (r->pull == NULL && r->len != 0)
+	if (crpc_unlikely(r->pull != NULL)) {
+		if (!sm_pull_to(r->pull, &(struct iovec){dst, r->len}, 1)) {
+			rx->off -= r->len;
+			return stale(qp, r);
+		}
+		sm_count_parts(&qp->n, rx->off - r->len, r->len, sm_count_write);
+	} else if (r->len != 0) {
 		sm_copy(dst, r->payload, r->len);
-	qp->n.write_payload += r->len;
-	if (crpc_unlikely(r->len - 1 >= SM_TLP_PAYLOAD)) /* Or 0. */
-		write_count_long(qp, r->len);
-	if (!last) {
-		qp->n.rx.packets++; /* And a piece written; the last one is its message's. */
-		qp->n.write_pieces++;
-		return piece_done(nic, qp, r->len);
+		sm_count_write(&qp->n, r->len);
 	}
-	qp->n.rx.kind[imm]++; /* enum sm_kind */
+	sm_count_piece(&qp->n.rx, r->len, imm ? SM_KIND_WRITE_IMM : SM_KIND_WRITE, last,
+		qp->mtu_shift);
+	if (!last)
+		return piece_done(nic, qp, r->len);
 	if (!imm)
 		return message_done(nic, qp, sm_psn_packets(qp, r->len));
 	if (crpc_likely(sm_recv_take(nic, qp)))
-		return recv_done(nic, qp, r, SM_CQE_RESP_WR_IMM, NULL);
+		return recv_done(nic, qp, r, MLX5_CQE_RESP_WR_IMM, NULL);
 	/* The packet comes again. Writing twice is harmless. */
 	rx->off -= r->len;
 	rx->open = !first;
@@ -305,9 +273,10 @@ rd_make(const struct sm_hdr *h, bool read)
 static bool
 read_allowed(const struct sm_nic *nic, const struct sm_qp *qp, const struct sm_hdr *h)
 {
-	return (qp->resp.access & SM_ACCESS_REMOTE_READ) != 0 &&
-		(h->imm == 0 || sm_mem(nic, qp->made.pd, h->rkey, h->raddr, h->imm,
-					SM_ACCESS_REMOTE_READ) != NULL);
+	return (qp->attr.access & IBV_ACCESS_REMOTE_READ) != 0 &&
+		(h->imm == 0 ||
+			sm_mem(nic, qp->made.pd, h->rkey, h->raddr, h->imm,
+				IBV_ACCESS_REMOTE_READ) != NULL);
 }
 
 /* How many more responses may be pending. */
@@ -348,9 +317,9 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct request *r, bo
 
 	if (r->len != sizeof(arg) || answers_room(qp) == 0 || h->raddr % 8 != 0)
 		return SM_NAK_INVALID;
-	word = sm_mem(nic, qp->made.pd, h->rkey, h->raddr, sizeof(*word), SM_ACCESS_REMOTE_ATOMIC);
+	word = sm_mem(nic, qp->made.pd, h->rkey, h->raddr, sizeof(*word), IBV_ACCESS_REMOTE_ATOMIC);
 	if (word == NULL || (uintptr_t)word % 8 != 0 ||
-		(qp->resp.access & SM_ACCESS_REMOTE_ATOMIC) == 0)
+		(qp->attr.access & IBV_ACCESS_REMOTE_ATOMIC) == 0)
 		return SM_NAK_ACCESS;
 	memcpy(arg, r->payload, sizeof(arg));
 	*rd = rd_make(h, false);
@@ -390,9 +359,8 @@ static struct sm_rd *
 response_of(struct sm_qp *qp, uint32_t psn)
 {
 	struct sm_rd *rd;
-	uint32_t i;
 
-	for (i = qp->resp.ans_head; i != qp->resp.ans_tail; i++) {
+	for (uint32_t i = qp->resp.ans_head; i != qp->resp.ans_tail; i++) {
 		rd = &qp->resp.ans[i % SM_RD_MAX];
 		if (rd->pkt == SM_PKT_READ_RESP &&
 			((psn - rd->psn) & SM_PSN_MASK) < sm_psn_packets(qp, rd->len))
@@ -466,7 +434,7 @@ sm_resp_refuse(
 	qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
 	/* After a refusal the same comes again, with the number that is expected. */
 	if (qp == NULL || qp->kind->takes != SM_TAKES_IN_ORDER || qp->peer != peer ||
-		qp->dest_qpn != h->src || qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR ||
+		qp->dest_qpn != h->src || qp->state < IBV_QPS_RTR || qp->state == IBV_QPS_ERR ||
 		h->psn != qp->resp.psn)
 		return false;
 	sm_resp_nak(nic, qp, h, why);
@@ -509,7 +477,7 @@ request_admit(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, 
 						       : still_refused(nic, qp, h))
 			return NULL;
 	}
-	if (crpc_unlikely(qp->state < SM_QPS_RTR || qp->state == SM_QPS_ERR)) {
+	if (crpc_unlikely(qp->state < IBV_QPS_RTR || qp->state == IBV_QPS_ERR)) {
 		sm_peer_nak(peer, h, SM_NAK_LOST);
 		return NULL;
 	}

@@ -58,7 +58,6 @@ struct sm_responder {
 	bool refusing;
 	uint8_t refuse_epoch;
 	uint16_t head, tail;
-	uint32_t access;
 	struct sm_recv rx;
 	uint32_t ans_head, ans_tail;
 	struct sm_rd ans[SM_RD_MAX];

@@ -62,7 +62,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	nic->serving = qp;
 	if (rd->pkt == SM_PKT_READ_RESP && len != 0)
 		src = sm_mem(nic, qp->made.pd, rd->rkey, rd->raddr + rd->off, len,
-			SM_ACCESS_REMOTE_READ);
+			IBV_ACCESS_REMOTE_READ);
 	if (src == NULL) { /* The region went while the response was under way. */
 		qp->resp.psn = (rd->psn + (rd->off >> qp->mtu_shift)) & SM_PSN_MASK;
 		qp->resp.ans_tail = qp->resp.ans_head;

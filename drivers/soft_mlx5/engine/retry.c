@@ -77,11 +77,9 @@ sm_retry_timers(struct sm_nic *nic)
 		if (p->dead)
 			continue;
 		sm_fault_release(nic, p);
-		SM_FOREACH_SAFE(qp, &p->qps, peer_link, next)
-		{
+		SM_FOREACH_SAFE (qp, &p->qps, peer_link, next)
 			if (qp->dc.dct == NULL && qp->kind->reliable &&
-				(qp->state == SM_QPS_RTS || qp->state == SM_QPS_SQD))
+				(qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD))
 				timer(nic, qp);
-		}
 	}
 }

@@ -75,12 +75,12 @@ static const struct field {
 } fields[] = {
 	{HAS_DCETH, 8, offsetof(struct sm_roce, key)},
 	{HAS_DCETH, 1, offsetof(struct sm_roce, age)},
-	{HAS_DCETH, 3, offsetof(struct sm_roce, src)},
+	{HAS_DCETH, 3, offsetof(struct sm_roce, h.src)},
 	{HAS_DCETH, 4, offsetof(struct sm_roce, life)},
-	{HAS_DETH, 4, offsetof(struct sm_roce, qkey)},
-	{HAS_DETH, 4, offsetof(struct sm_roce, src)},
-	{HAS_RETH | HAS_ATOMIC, 8, offsetof(struct sm_roce, va)},
-	{HAS_RETH | HAS_ATOMIC, 4, offsetof(struct sm_roce, rkey)},
+	{HAS_DETH, 4, offsetof(struct sm_roce, h.rkey)},
+	{HAS_DETH, 4, offsetof(struct sm_roce, h.src)},
+	{HAS_RETH | HAS_ATOMIC, 8, offsetof(struct sm_roce, h.raddr)},
+	{HAS_RETH | HAS_ATOMIC, 4, offsetof(struct sm_roce, h.rkey)},
 	{HAS_RETH, 4, offsetof(struct sm_roce, dma_len)},
 	{HAS_ATOMIC, 8, offsetof(struct sm_roce, word[0])},
 	{HAS_ATOMIC, 8, offsetof(struct sm_roce, word[1])},
@@ -294,13 +294,13 @@ sm_roce_put(const struct sm_roce *p, uint8_t *to)
 	to[0] = p->opcode;
 	to[1] = (uint8_t)((p->solicited ? 0x80 : 0) | MIG_REQ | pad << 4);
 	put16(to + 2, PKEY);
-	put32(to + 4, p->dst & 0xffffff);
-	put32(to + 8, (p->ack_req ? UINT32_C(1) << 31 : 0) | (p->psn & 0xffffff));
+	put32(to + 4, p->h.dst & 0xffffff);
+	put32(to + 8, (p->ack_req ? UINT32_C(1) << 31 : 0) | (p->h.psn & 0xffffff));
 	for (uint32_t i = 0; i < CRPC_DIM(fields); i++)
 		if ((s.has & fields[i].has) != 0)
 			at = field_put(&fields[i], p, at);
 	if ((s.has & HAS_IMM) != 0) {
-		memcpy(at, &p->imm, sizeof(p->imm));
+		memcpy(at, &p->h.imm, sizeof(p->h.imm));
 		at += 4;
 	}
 	if ((s.has & HAS_DATA) != 0) {
@@ -330,27 +330,21 @@ sm_roce_get(const uint8_t *from, uint32_t n, struct sm_roce *p)
 		return false;
 	p->opcode = from[0];
 	p->solicited = (from[1] & 0x80) != 0;
-	p->dst = sm_be32(from + 4) & 0xffffff;
+	p->h.dst = sm_be32(from + 4) & 0xffffff;
 	p->ack_req = (from[8] & 0x80) != 0;
-	p->psn = sm_be32(from + 8) & 0xffffff;
+	p->h.psn = sm_be32(from + 8) & 0xffffff;
 	for (uint32_t i = 0; i < CRPC_DIM(fields); i++)
 		if ((s.has & fields[i].has) != 0)
 			at = field_get(&fields[i], p, at);
-	p->src &= 0xffffff; /* A byte before it is reserved. */
+	p->h.src &= 0xffffff; /* A byte before it is reserved. */
 	if ((s.has & HAS_IMM) != 0)
-		memcpy(&p->imm, at, sizeof(p->imm));
+		memcpy(&p->h.imm, at, sizeof(p->h.imm));
 	p->payload = from + headers;
 	p->len = n - headers - pad;
 	return true;
 }
 
 /* ---- packets of a ring ---- */
-
-bool
-sm_roce_is_connect(const struct sm_roce *p)
-{
-	return p->opcode == (SM_ROCE_DC | OP_CONNECT);
-}
 
 /* The opcode of a piece: the one with its type and, if it is a part of a message, its flags. */
 static uint8_t
@@ -397,21 +391,18 @@ sm_roce_piece(const struct sm_hdr *h, const uint8_t *payload, uint32_t mtu_shift
 		: ack && !cookie       ? OP_ACK
 				       : opcode_of(type, flags & ~(uint32_t)SM_PKT_SE, data);
 	*p = (struct sm_roce){
+		.h = *h,
 		.opcode = (uint8_t)(transport | op),
 		.solicited = (flags & SM_PKT_SE) != 0,
 		.ack_req = transport != SM_ROCE_UC && last && group == SM_PKTS_REQUEST,
-		.dst = h->dst & 0xffffff,
-		.psn = (h->psn + i) & 0xffffff,
-		.src = h->src & 0xffffff,
-		.qkey = h->rkey,
-		.va = h->raddr,
-		.rkey = h->rkey,
 		.dma_len = type == SM_PKT_WRITE && (h->head >> 24 & SM_PKT_LAST) != 0 ? len
 										  : h->imm,
-		.imm = h->imm,
 		.syndrome = AETH_ACK,
 		.msn = ack ? (uint32_t)h->raddr : h->imm,
 	};
+	p->h.dst &= 0xffffff;
+	p->h.src &= 0xffffff;
+	p->h.psn = (h->psn + i) & 0xffffff;
 	if (group == SM_PKTS_CONTROL) { /* A request's connection knows them. */
 		p->key = h->raddr;
 		p->life = h->imm;
@@ -461,18 +452,13 @@ aeth_hdr(const struct sm_roce *p, struct sm_hdr *h)
 }
 
 bool
-sm_roce_hdr(struct sm_roce *p, struct sm_hdr *h)
+sm_roce_hdr(struct sm_roce *p)
 {
+	struct sm_hdr *h = &p->h;
 	struct shape s;
 
 	if (!shape_of(p->opcode, &s))
 		return false;
-	h->dst = p->dst;
-	h->src = p->src;
-	h->psn = p->psn;
-	h->raddr = p->va;
-	h->rkey = p->rkey;
-	h->imm = p->imm;
 	switch (s.type) {
 	case SM_PKT_ACK:
 		return aeth_hdr(p, h);
@@ -506,9 +492,6 @@ sm_roce_hdr(struct sm_roce *p, struct sm_hdr *h)
 	case SM_PKT_READ_RESP:
 		if ((p->syndrome & 0xe0) != 0 && (s.has & HAS_AETH) != 0)
 			return false;
-		break;
-	case SM_PKT_DATAGRAM:
-		h->rkey = p->qkey;
 		break;
 	default:
 		break;

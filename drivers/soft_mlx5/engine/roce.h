@@ -19,6 +19,8 @@
 
 #define SM_ROCE_PORT 4791u
 #define SM_ROCE_ICRC 4u
+/** The opcode of a request for a connection to a DCT; word[0] is the sender's cookie. */
+#define SM_ROCE_OP_CONNECT (SM_ROCE_DC | 0x18u)
 /** From BTH to ICRC: the longest headers are BTH, our DCETH, and those of an atomic. */
 #define SM_ROCE_HEADERS 60u
 #define SM_ROCE_BYTES (SM_ROCE_HEADERS + SM_MTU_BYTES + SM_ROCE_ICRC)
@@ -34,18 +36,16 @@ enum sm_roce_transport {
 
 /** A packet in native words. What its opcode has no place for is not looked at. */
 struct sm_roce {
+	/**
+	 * BTH, DETH, DCETH: dst, src, psn. RETH, AtomicETH: raddr, rkey. DETH: the Q_Key as rkey.
+	 * ImmDt, IETH: imm. Or all of them as in a ring, see sm_roce_hdr().
+	 */
+	struct sm_hdr h;
 	uint8_t opcode;
 	bool solicited;
 	bool ack_req;
 	uint32_t syndrome; /**< AETH: one byte. */
-	uint32_t dst;     /**< QPN. */
-	uint32_t psn;
-	uint32_t src;     /**< DETH, DCETH: QPN. */
-	uint32_t qkey;
-	uint64_t va;      /**< RETH, AtomicETH. */
-	uint32_t rkey;
 	uint32_t dma_len;
-	uint32_t imm;     /**< ImmDt, IETH: big endian, as in a WQE. */
 	uint32_t msn;     /**< AETH. */
 	uint64_t key;     /**< DCETH: of the DCT. */
 	uint32_t life;    /**< DCETH: of the DCI. */
@@ -61,8 +61,6 @@ struct sm_roce_path {
 	uint16_t sport, dport;
 };
 
-/** True: a request for a connection to a DCT; word[0] is the sender's cookie. */
-bool sm_roce_is_connect(const struct sm_roce *p);
 /** Before the first use of sm_roce_icrc(). */
 void sm_roce_init(void);
 /** Piece @p i of the packet of a ring, which is one message or a part of it; false: no more. */
@@ -72,8 +70,8 @@ bool sm_roce_piece(const struct sm_hdr *h, const uint8_t *payload, uint32_t mtu_
 uint32_t sm_roce_put(const struct sm_roce *p, uint8_t *to);
 /** Read @p n bytes, without the ICRC; false: no packet. The payload stays where it is. */
 bool sm_roce_get(const uint8_t *from, uint32_t n, struct sm_roce *p);
-/** As a packet of a ring, whose payload is at p->payload; false: nothing that a ring carries. */
-bool sm_roce_hdr(struct sm_roce *p, struct sm_hdr *h);
+/** Make p->h as of a ring, with the payload at p->payload; false: nothing that a ring carries. */
+bool sm_roce_hdr(struct sm_roce *p);
 /** The headers of IPv4 and UDP before @p n bytes, ICRC included. */
 #define SM_ROCE_IP_UDP 28u
 void sm_roce_ip_udp(const struct sm_roce_path *path, uint32_t n, uint8_t to[SM_ROCE_IP_UDP]);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "qp.h"
 
@@ -14,16 +13,15 @@ sm_srq_create(
 	struct sm_nic *nic, const struct sm_srq_attr *attr, struct sm_srq **srq, uint32_t *srqn)
 {
 	struct sm_srq *s;
-	int rc;
 
 	if (attr->pd == NULL || attr->buf == NULL || attr->dbrec == NULL ||
 		!crpc_is_pow2(attr->nwqe) || attr->nwqe > 32768 || attr->wqe_shift < 5 ||
 		attr->wqe_shift > WQE_SHIFT_MAX)
 		return EINVAL;
-	s = calloc(1, sizeof(*s) + attr->nwqe * sizeof(s->back[0]));
-	rc = sm_obj_add(nic, s, SM_OBJ_SRQ, attr->pd);
-	if (rc != 0)
-		return rc;
+	s = sm_obj_new(
+		nic, SM_OBJ_SRQ, sizeof(*s) + attr->nwqe * sizeof(s->back[0]), attr->pd);
+	if (s == NULL)
+		return ENOMEM;
 	s->attr = *attr;
 	*srqn = s->obj.number;
 	*srq = s;
@@ -39,7 +37,7 @@ limit_check(struct sm_nic *nic, struct sm_srq *s)
 	if (s->attr.limit == 0 || posted >= s->attr.limit)
 		return;
 	s->attr.limit = 0;
-	nic->async_event(s->attr.user, SM_EVENT_SRQ_LIMIT_REACHED);
+	nic->attr.async_event(s->attr.user, IBV_EVENT_SRQ_LIMIT_REACHED);
 }
 
 int
@@ -47,18 +45,22 @@ sm_srq_limit(struct sm_nic *nic, struct sm_srq *srq, uint32_t limit)
 {
 	if (limit >= srq->attr.nwqe)
 		return EINVAL;
-	if (sm_lock_live(nic) != 0)
-		return EIO;
+	sm_lock(nic);
 	srq->attr.limit = limit;
 	limit_check(nic, srq);
 	sm_unlock(nic);
 	return 0;
 }
 
-int
-sm_srq_destroy(struct sm_nic *nic, struct sm_srq *srq)
+struct sm_srq_attr
+sm_srq_query(struct sm_nic *nic, const struct sm_srq *srq)
 {
-	return sm_obj_free(nic, &srq->obj);
+	struct sm_srq_attr attr;
+
+	sm_lock(nic);
+	attr = srq->attr;
+	sm_unlock(nic);
+	return attr;
 }
 
 void

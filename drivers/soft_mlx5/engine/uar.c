@@ -2,7 +2,6 @@
 
 /* Doorbells: the registers of UAR pages, which programs write and never clear. */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "cq.h"
 
@@ -50,45 +49,20 @@ uar_find(const struct sm_nic *nic, uint32_t id)
 }
 
 int
-sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page)
+sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page, struct sm_uar **uar)
 {
-	struct sm_uar *u = calloc(1, sizeof(*u));
-	int rc = sm_obj_add(nic, u, SM_OBJ_UAR, NULL);
+	struct sm_uar *u = sm_obj_new(nic, SM_OBJ_UAR, sizeof(*u), NULL);
 
-	if (rc != 0)
-		return rc;
-	u->obj.number = UINT32_MAX; /* Its own is not that of another one. */
-	if (uar_find(nic, page_id) != NULL) {
-		sm_obj_unlist(nic, &u->obj);
-		free(u);
-		rc = EEXIST;
-	} else {
-		u->obj.number = page_id;
-		u->page = page;
-		for (uint32_t i = 0; i < SM_BF_REGS; i++)
-			crpc_store_relaxed(uar_reg(u, i) + 1, UAR_NO_BLUEFLAME);
-		TAILQ_INIT(&u->qps);
-	}
+	if (u == NULL)
+		return ENOMEM;
+	u->obj.number = page_id;
+	u->page = page;
+	for (uint32_t i = 0; i < SM_BF_REGS; i++)
+		crpc_store_relaxed(uar_reg(u, i) + 1, UAR_NO_BLUEFLAME);
+	TAILQ_INIT(&u->qps);
+	*uar = u;
 	sm_unlock(nic);
-	return rc;
-}
-
-int
-sm_uar_del(struct sm_nic *nic, uint32_t page_id)
-{
-	struct sm_uar *u;
-	int rc;
-
-	if (sm_lock_live(nic) != 0)
-		return EIO;
-	u = uar_find(nic, page_id);
-	rc = u == NULL ? ENOENT : u->obj.users != 0 ? EBUSY : 0;
-	if (rc == 0) {
-		sm_obj_unlist(nic, &u->obj);
-		free(u);
-	}
-	sm_unlock(nic);
-	return rc;
+	return 0;
 }
 
 bool

@@ -12,12 +12,10 @@
  *                             +- type 1: bound again, with the next key
  */
 #include <errno.h>
-#include <stdlib.h>
 
 #include "qp.h"
 
-#define ACCESS_REMOTE (SM_ACCESS_REMOTE_WRITE | SM_ACCESS_REMOTE_READ | SM_ACCESS_REMOTE_ATOMIC)
-#define ACCESS_BIND 16u
+#define ACCESS_REMOTE (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC)
 #define TAG ((uintptr_t)1)
 
 /* Of struct mlx5_wqe_umr_ctrl_seg, mlx5_wqe_mkey_context_seg and the KLM behind them. */
@@ -26,12 +24,11 @@
 #define AT(member, at) (offsetof(struct mlx5_wqe_mkey_context_seg, member) == (at))
 _Static_assert(sizeof(struct mlx5_wqe_umr_ctrl_seg) == UMR_MKEY_AT, "PRM");
 _Static_assert(sizeof(struct mlx5_wqe_mkey_context_seg) == 64 && AT(access_flags, 2) &&
-		AT(qpn_mkey, 4) && AT(start_addr, 16) && AT(len, 24), "PRM");
-_Static_assert((int)MLX5_OPCODE_UMR == SM_OP_UMR && IBV_ACCESS_MW_BIND == ACCESS_BIND, "PRM");
+		AT(qpn_mkey, 4) && AT(start_addr, 16) && AT(len, 24),
+	"PRM");
 
 struct sm_mw {
 	struct sm_obj obj;
-	uint32_t index;
 	uint32_t parent; /* Index of the region's key, while it is bound ... */
 	uint32_t qpn;    /* ... and the queue pair that bound it: type 2 is for it alone. */
 	uint8_t type;
@@ -52,33 +49,18 @@ sm_mw_create(struct sm_nic *nic, struct sm_pd *pd, uint8_t type, struct sm_mw **
 {
 	struct sm_mw *mw;
 	struct sm_mkey *k;
-	int rc;
 
 	if (type != 1 && type != 2)
 		return EINVAL;
-	mw = calloc(1, sizeof(*mw));
-	rc = sm_key_obj_add(nic, mw, SM_OBJ_MW, pd, &mw->index);
-	if (rc != 0)
-		return rc;
+	mw = sm_obj_new(nic, SM_OBJ_MW, sizeof(*mw), pd);
+	if (mw == NULL)
+		return ENOMEM;
 	mw->type = type;
-	k = &nic->keys[mw->index];
+	k = &nic->keys[mw->obj.key];
 	*k = (struct sm_mkey){.pd = (struct sm_pd *)((uintptr_t)mw | TAG), .key = k->key};
 	*rkey = k->key;
 	*mwp = mw;
 	sm_unlock(nic);
-	return 0;
-}
-
-int
-sm_mw_destroy(struct sm_nic *nic, struct sm_mw *mw)
-{
-	int rc = sm_obj_del(nic, &mw->obj);
-
-	if (rc != 0)
-		return rc;
-	sm_key_free(nic, mw->index);
-	sm_unlock(nic);
-	free(mw);
 	return 0;
 }
 
@@ -103,7 +85,7 @@ sm_mem_window(const struct sm_nic *nic, const struct sm_pd *pd, const struct sm_
 	const struct sm_mw *mw = mw_of(k);
 
 	if (mw == NULL || !mw->bound || mw->obj.pd != pd || k->key != key ||
-		(access & ACCESS_REMOTE) == 0 || (k->access & access) != access ||
+		(access & ACCESS_REMOTE) == 0 || (k->region.access & access) != access ||
 		(mw->type == 2 && nic->serving->qpn != mw->qpn))
 		return NULL;
 	return sm_key_at(k, va, len);
@@ -121,11 +103,11 @@ mw_find(const struct sm_nic *nic, const struct sm_pd *pd, uint32_t key)
 static uint32_t
 access_of(uint8_t flags)
 {
-	return (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC ? SM_ACCESS_REMOTE_ATOMIC : 0) |
-		(flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE ? SM_ACCESS_REMOTE_WRITE
-									  : 0) |
-		(flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ ? SM_ACCESS_REMOTE_READ
-									 : 0);
+	return (flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_ATOMIC ? IBV_ACCESS_REMOTE_ATOMIC : 0) |
+		(flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_WRITE ? IBV_ACCESS_REMOTE_WRITE
+									 : 0) |
+		(flags & MLX5_WQE_MKEY_CONTEXT_ACCESS_FLAGS_REMOTE_READ ? IBV_ACCESS_REMOTE_READ
+									: 0);
 }
 
 /* The memory of a bind, if its region allows it; NULL. */
@@ -135,10 +117,11 @@ parent_of(const struct sm_nic *nic, const struct sm_mw *mw, uint32_t lkey, uint6
 {
 	const struct sm_mkey *p = lkey >> 8 < nic->nkeys ? &nic->keys[lkey >> 8] : NULL;
 
-	if (p == NULL || p->pd != mw->obj.pd || p->key != lkey || (p->access & ACCESS_BIND) == 0)
+	if (p == NULL || p->pd != mw->obj.pd || p->key != lkey ||
+		(p->region.access & IBV_ACCESS_MW_BIND) == 0)
 		return NULL;
-	if ((access & (SM_ACCESS_REMOTE_WRITE | SM_ACCESS_REMOTE_ATOMIC)) != 0 &&
-		(p->access & SM_ACCESS_LOCAL_WRITE) == 0)
+	if ((access & (IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_ATOMIC)) != 0 &&
+		(p->region.access & IBV_ACCESS_LOCAL_WRITE) == 0)
 		return NULL;
 	return sm_key_at(p, addr, len);
 }
@@ -149,21 +132,18 @@ bind(struct sm_nic *nic, struct sm_mw *mw, uint32_t qpn, const uint8_t *umr, uin
 	const uint8_t *mkey = umr + UMR_MKEY_AT, *klm = umr + UMR_KLM_AT;
 	uint32_t variant = sm_be32(mkey + 4) & 0xff, access = access_of(mkey[2]);
 	uint64_t addr = sm_be64(mkey + 16), len = sm_be64(mkey + 24);
-	struct sm_mkey *k = &nic->keys[mw->index];
+	struct sm_mkey *k = &nic->keys[mw->obj.key];
 	void *base;
 
 	if (units * 16 < UMR_KLM_AT + 16 || (umr[0] & MLX5_WQE_UMR_CTRL_FLAG_INLINE) == 0)
-		return SM_SYND_LOCAL_QP_OP;
+		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	if (mw->type == 2 && mw->bound)
-		return SM_SYND_MW_BIND;
+		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
 	base = parent_of(nic, mw, sm_be32(klm + 4), addr, len, access);
 	if (base == NULL)
-		return SM_SYND_MW_BIND;
-	k->base = base;
-	k->iova = addr;
-	k->len = len;
-	k->access = access;
-	k->key = mw->index << 8 | variant;
+		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
+	k->region = (struct sm_region){(uintptr_t)base, len, addr, access};
+	k->key = mw->obj.key << 8 | variant;
 	mw->parent = sm_be32(klm + 4) >> 8;
 	mw->qpn = qpn;
 	mw->bound = true;
@@ -177,16 +157,16 @@ sm_mw_umr(struct sm_nic *nic, const struct sm_qp *qp, uint32_t key, const uint8_
 	struct sm_mw *mw = mw_find(nic, qp->made.pd, key);
 
 	if (units * 16 < UMR_KLM_AT)
-		return SM_SYND_LOCAL_QP_OP;
+		return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 	if (mw == NULL)
-		return SM_SYND_MW_BIND;
+		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
 	if ((umr[UMR_MKEY_AT] & MLX5_WQE_MKEY_CONTEXT_FREE) == 0)
 		return bind(nic, mw, qp->qpn, umr, units);
 	if (mw->type == 1) /* Bound to nothing, with the next key. */
-		nic->keys[mw->index].key =
-			mw->index << 8 | (sm_be32(umr + UMR_MKEY_AT + 4) & 0xff);
-	else if (!mw->bound || nic->keys[mw->index].key != key || mw->qpn != qp->qpn)
-		return SM_SYND_MW_BIND;
+		nic->keys[mw->obj.key].key =
+			mw->obj.key << 8 | (sm_be32(umr + UMR_MKEY_AT + 4) & 0xff);
+	else if (!mw->bound || nic->keys[mw->obj.key].key != key || mw->qpn != qp->qpn)
+		return MLX5_CQE_SYNDROME_MW_BIND_ERR;
 	mw->bound = false;
 	return 0;
 }
@@ -197,7 +177,7 @@ sm_mw_invalidate(struct sm_nic *nic, const struct sm_qp *qp, uint32_t key)
 	struct sm_mw *mw = mw_find(nic, qp->made.pd, key);
 
 	if (mw == NULL || mw->type != 2 || !mw->bound || mw->qpn != qp->qpn ||
-		nic->keys[mw->index].key != key)
+		nic->keys[mw->obj.key].key != key)
 		return false;
 	mw->bound = false;
 	return true;

@@ -184,31 +184,30 @@ struct sm_pkt {
 };
 _Static_assert(sizeof(struct sm_pkt) == 32, "half a line, so that 32 payload bytes fill it");
 
+/** What a ring's writer says of itself when it makes the ring. */
+struct sm_ring_from {
+	uint64_t cookie;    /**< 0: the writer sends no references. */
+	uint64_t cookie_at; /**< Where it lies in the writer's process, ... */
+	uint32_t pid;	    /**< ... whose number this is. */
+};
+
 /** A ring in shared memory. */
 struct sm_ring {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t bytes;
 	uint32_t id[4];     /**< Slot and generation of the writer, of the reader. */
-	uint64_t cookie;    /**< 0: the writer sends no references. */
-	uint64_t cookie_at; /**< Where it lies in the writer's process, ... */
-	uint32_t pid;       /**< ... whose number this is. */
-	uint8_t guard0[CRPC_CACHE_GUARD - 52];
+	struct sm_ring_from from;
+	uint8_t guard0[CRPC_CACHE_GUARD - 56];
 	_Atomic uint64_t taken; /**< Bytes that the reader is done with. Written by the reader. */
 	_Atomic uint64_t pulled; /**< References that it is done with. */
 	_Atomic uint32_t direct; /**< enum sm_direct. */
 	uint8_t guard1[CRPC_CACHE_GUARD - 20];
 	uint8_t data[SM_RING_BYTES];
 };
-_Static_assert(offsetof(struct sm_ring, cookie) == 32 && offsetof(struct sm_ring, pid) == 48 &&
+_Static_assert(offsetof(struct sm_ring, from) == 32 && offsetof(struct sm_ring, from.pid) == 48 &&
 	offsetof(struct sm_ring, taken) == 128 && offsetof(struct sm_ring, direct) == 144 &&
 	offsetof(struct sm_ring, data) == 256, "the format of the wire");
-
-/** What a ring's writer says of itself when it makes the ring. */
-struct sm_ring_from {
-	uint64_t cookie, cookie_at;
-	uint32_t pid;
-};
 
 /** The writer's view. */
 struct sm_tx {

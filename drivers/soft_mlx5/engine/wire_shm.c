@@ -65,12 +65,6 @@ net_close(int fd)
 	close(fd);
 }
 
-static bool
-slot_locked(int fd, uint32_t slot)
-{
-	return !lock_byte(fd, F_OFD_GETLK, F_WRLCK, slot, 1);
-}
-
 /* /dev/shm is where it belongs; containers without it have /tmp. */
 static const char *
 net_base(void)
@@ -85,10 +79,9 @@ dir_make(const char *name, char *dir, size_t size)
 
 	if (name[0] == '\0' || name[0] == '.' || strlen(name) > 64 ||
 		name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-				  "._-")] != '\0') {
-		crpc_err("net name '%s': use 1 to 64 letters, digits, '-', '_', '.'", name);
-		return EINVAL;
-	}
+					"._-")] != '\0')
+		return crpc_fail(EINVAL,
+			"net name '%s': use 1 to 64 letters, digits, '-', '_', '.'", name);
 	snprintf(dir, size, "%s/soft_mlx5.%u.%s", net_base(), (unsigned int)geteuid(), name);
 	if (mkdir(dir, 0700) != 0 && errno != EEXIST) {
 		crpc_err("cannot create %s: %s", dir, strerror(errno));
@@ -97,11 +90,10 @@ dir_make(const char *name, char *dir, size_t size)
 	/* The parent is writable by all: whoever made the folder must be us. */
 	if (lstat(dir, &st) != 0)
 		return errno == ENOENT ? EAGAIN : EACCES;
-	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0) {
-		crpc_err("%s is not a folder of ours alone (owner %u, mode %o): remove it", dir,
+	if (!S_ISDIR(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 077) != 0)
+		return crpc_fail(EACCES,
+			"%s is not a folder of ours alone (owner %u, mode %o): remove it", dir,
 			(unsigned int)st.st_uid, (unsigned int)st.st_mode & 07777);
-		return EACCES;
-	}
 	return 0;
 }
 
@@ -289,8 +281,9 @@ slot_claim(struct sm_wire *w)
 		w->net->next = (i + 1) % SM_SLOTS;
 		return 0;
 	}
-	crpc_err("all %d slots of %s are held by living contexts", SM_SLOTS, w->dir);
-	return ENOSPC;
+	return crpc_fail(ENOSPC,
+		"all %d slots of %s are held by living contexts: end some or use another net",
+		SM_SLOTS, w->dir);
 }
 
 static int
@@ -397,7 +390,7 @@ sm_wire_alive(struct sm_wire *w, uint32_t slot, uint32_t gen)
 	if (slot >= SM_SLOTS || gen == 0 || sm_wire_gen(w, slot) != gen)
 		return false;
 	/* Our own lock is invisible to our own question. */
-	return slot == w->slot || slot_locked(w->fd, slot);
+	return slot == w->slot || !lock_byte(w->fd, F_OFD_GETLK, F_WRLCK, slot, 1);
 }
 
 static void
@@ -443,9 +436,7 @@ sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen,
 	r->version = SM_WIRE_VERSION;
 	r->bytes = SM_RING_BYTES;
 	memcpy(r->id, id, sizeof(r->id));
-	r->cookie = from->cookie;
-	r->cookie_at = from->cookie_at;
-	r->pid = from->pid;
+	r->from = *from;
 	crpc_fetch_or_acq_rel(&s->from[w->slot / 64], UINT64_C(1) << w->slot % 64);
 	/* R0: the ring and the bit come before; pairs with R1 in receive_pass(). */
 	atomic_fetch_add_explicit(&s->rings, 1, memory_order_release);
@@ -490,7 +481,6 @@ ring_attach(struct sm_wire *w, uint32_t src, uint32_t gen, bool *again)
 		return NULL;
 	if (r->magic != SM_WIRE_MAGIC || r->version != SM_WIRE_VERSION ||
 		r->bytes != SM_RING_BYTES || memcmp(r->id, id, sizeof(r->id)) != 0) {
-		crpc_err("ring %s: not of version %u, ignored", path, SM_WIRE_VERSION);
 		munmap(r, sizeof(*r));
 		return NULL;
 	}

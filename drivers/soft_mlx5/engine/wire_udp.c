@@ -41,18 +41,9 @@
 #define SEND_CALLS 8u
 /* What the kernel is asked to hold: bursts come while this process does not run. */
 #define SOCKET_BYTES (4 << 20)
-/* Peers; who is not known and comes beyond that is not heard. Of those that came by themselves, a
- * host can have SM_SLOTS. */
-#define PEERS_MAX 4096u
-#define GUESTS_MAX 2048u
-/* Checks for life after which a peer without queue pairs and packets is forgotten. */
-#define PEER_CHECKS 50u
 
 struct sm_udp {
 	int fd;
-	uint32_t addr;
-	uint64_t bad; /* Packets that were none. */
-	uint32_t npeers, nguests;
 	uint64_t secret[2]; /* Of cookies. */
 	/* Encoded, and not yet taken by the kernel: from..to. */
 	uint32_t from, to;
@@ -79,6 +70,7 @@ buffers_init(struct sm_udp *u)
 	}
 }
 
+/* Its descriptor, or -errno. */
 static int
 socket_open(uint32_t addr, uint32_t slot)
 {
@@ -86,18 +78,16 @@ socket_open(uint32_t addr, uint32_t slot)
 		.sin_port = htons((uint16_t)(SM_ROCE_PORT + slot)),
 		.sin_addr.s_addr = htonl(addr)};
 	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	int whole = IP_PMTUDISC_DO, bytes = SOCKET_BYTES;
+	int whole = IP_PMTUDISC_DO, bytes = SOCKET_BYTES, rc;
 
 	if (fd < 0)
-		return -1;
+		return -errno;
 	/* The ICRC covers the identification and the flags of IPv4: with this they are known. */
 	if (setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof(whole)) != 0 ||
 		bind(fd, (struct sockaddr *)&sin, sizeof(sin)) != 0) {
-		int rc = errno;
-
+		rc = -errno;
 		close(fd);
-		errno = rc;
-		return -1;
+		return rc;
 	}
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) != 0)
 		setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
@@ -110,26 +100,21 @@ int
 sm_udp_open(uint32_t addr, uint32_t slot, struct sm_udp **udp)
 {
 	struct sm_udp *u = calloc(1, sizeof(*u));
-	int rc;
+	int fd;
 
 	if (u == NULL)
 		return ENOMEM;
 	sm_roce_init();
-	u->addr = addr;
-	if (getrandom(u->secret, sizeof(u->secret), 0) != sizeof(u->secret)) {
-		rc = errno;
+	fd = getrandom(u->secret, sizeof(u->secret), 0) == sizeof(u->secret)
+		? socket_open(addr, slot)
+		: -errno;
+	if (fd < 0) {
 		free(u);
-		return rc;
+		return crpc_fail(-fd, "cannot bind UDP port %u of %u.%u.%u.%u: %s",
+			SM_ROCE_PORT + slot, addr >> 24, addr >> 16 & 0xff,
+			addr >> 8 & 0xff, addr & 0xff, strerror(-fd));
 	}
-	u->fd = socket_open(addr, slot);
-	if (u->fd < 0) {
-		rc = errno;
-		crpc_err("cannot bind UDP port %u of %u.%u.%u.%u: %s", SM_ROCE_PORT + slot,
-			addr >> 24, addr >> 16 & 0xff, addr >> 8 & 0xff, addr & 0xff,
-			strerror(rc));
-		free(u);
-		return rc;
-	}
+	u->fd = fd;
 	buffers_init(u);
 	*udp = u;
 	return 0;
@@ -140,9 +125,6 @@ sm_udp_close(struct sm_udp *u)
 {
 	if (u == NULL)
 		return;
-	if (u->bad != 0)
-		crpc_info("udp: %llu packets were dropped (ICRC, form, or no queue pair)",
-			(unsigned long long)u->bad);
 	close(u->fd);
 	free(u);
 }
@@ -172,7 +154,7 @@ static void
 packet_encode(struct sm_nic *nic, uint32_t slot, uint32_t addr, const struct sm_roce *roce)
 {
 	struct sm_udp *u = nic->udp;
-	struct sm_roce_path path = {u->addr, addr, (uint16_t)(SM_ROCE_PORT + nic->slot),
+	struct sm_roce_path path = {nic->attr.udp_addr, addr, (uint16_t)(SM_ROCE_PORT + nic->slot),
 		(uint16_t)(SM_ROCE_PORT + slot)};
 	uint8_t *to = u->tx_bytes[u->to];
 	uint32_t n = sm_roce_put(roce, to);
@@ -185,7 +167,7 @@ packet_encode(struct sm_nic *nic, uint32_t slot, uint32_t addr, const struct sm_
 	u->tx_addr[u->to].sin_port = htons(path.dport);
 	u->to++;
 	if (crpc_unlikely(nic->pcap != NULL))
-		sm_pcap_packet(nic->pcap, nic->now, u->addr, addr, roce);
+		sm_pcap_packet(nic->pcap, nic->now, path.src, addr, roce);
 }
 
 /* What lies in the ring to a peer; false: the kernel takes no more. */
@@ -293,11 +275,11 @@ sm_udp_cookie(const struct sm_nic *nic, uint32_t addr, uint32_t slot)
 static struct sm_peer *
 stranger(struct sm_nic *nic, const struct sm_roce *roce, uint32_t addr)
 {
-	uint32_t slot = roce->src >> 16;
+	uint32_t slot = roce->h.src >> 16;
 	const struct sm_hdr h = {.head = (uint32_t)SM_PKT_NAK << 16,
-		.dst = roce->src,
-		.src = roce->dst,
-		.psn = roce->psn,
+		.dst = roce->h.src,
+		.src = roce->h.dst,
+		.psn = roce->h.psn,
 		.raddr = sm_udp_cookie(nic, addr, slot),
 		.imm = SM_NAK_COOKIE};
 	struct sm_roce answer;
@@ -320,61 +302,60 @@ sender_of(struct sm_nic *nic, const struct sm_qp *qp, const struct sm_roce *roce
 	uint32_t addr = path->src;
 
 	/* The port is that of the slot: another one belongs to another process there. */
-	if (path->sport != SM_ROCE_PORT + (datagram || target ? roce->src >> 16 : p->slot))
+	if (path->sport != SM_ROCE_PORT + (datagram || target ? roce->h.src >> 16 : p->slot))
 		return NULL;
 	if (datagram) /* Nothing is kept of who sends datagrams. */
 		return &nic->nowhere;
 	if (target) {
-		p = sm_peer_find(nic, roce->src >> 16, addr);
+		p = sm_peer_find(nic, roce->h.src >> 16, addr);
 		if (p == NULL)
-			return sm_roce_is_connect(roce) ? stranger(nic, roce, addr) : NULL;
+			return roce->opcode == SM_ROCE_OP_CONNECT ? stranger(nic, roce, addr)
+								  : NULL;
 		return p->dead || p->tx.ring == NULL ? NULL : p;
 	}
 	return p != &nic->nowhere && p->gen == addr && !p->dead ? p : NULL;
 }
 
-bool
+void
 sm_udp_packet(struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t *bytes, uint32_t n)
 {
 	uint8_t icrc[SM_ROCE_ICRC];
 	struct sm_roce roce;
 	struct sm_peer *p;
-	struct sm_hdr h;
 	struct sm_qp *qp;
 	bool target;
 
 	if (n <= SM_ROCE_ICRC || n > SM_ROCE_BYTES)
-		return false;
+		return;
 	n -= SM_ROCE_ICRC;
 	if (!sm_roce_get(bytes, n, &roce))
-		return false;
+		return;
 	sm_roce_icrc(path, bytes, n, icrc);
 	if (memcmp(icrc, bytes + n, sizeof(icrc)) != 0)
-		return false;
+		return;
 	if (crpc_unlikely(nic->pcap != NULL))
 		sm_pcap_packet(nic->pcap, nic->now, path->src, path->dst, &roce);
-	qp = sm_qp_find(nic, roce.dst);
-	if (qp == NULL || (roce.opcode & 0xe0) != qp->kind->transport || !sm_roce_hdr(&roce, &h))
-		return false;
+	qp = sm_qp_find(nic, roce.h.dst);
+	if (qp == NULL || (roce.opcode & 0xe0) != qp->kind->transport || !sm_roce_hdr(&roce))
+		return;
 	p = sender_of(nic, qp, &roce, path);
 	if (p == NULL)
-		return false;
+		return;
 	target = qp->kind->sends == SM_SENDS_NOTHING;
 	if (p == &nic->nowhere)
-		h.raddr = SM_GRH_PRESENT | SM_GRH_IPV4 | path->src;
+		roce.h.raddr = SM_GRH_PRESENT | SM_GRH_IPV4 | path->src;
 	else if (!target)
-		h.src = qp->dest_qpn;
+		roce.h.src = qp->dest_qpn;
 	p->heard = p->busy = true;
-	if (target && sm_pkt_kind(h.head)->group == SM_PKTS_REQUEST &&
-		!sm_dct_knows(nic, qp, p, &h, roce.life))
-		return true;
+	if (target && sm_pkt_kind(roce.h.head)->group == SM_PKTS_REQUEST &&
+		!sm_dct_knows(nic, qp, p, &roce.h, roce.life))
+		return;
 	if (crpc_unlikely(nic->fault != NULL)) {
-		sm_fault_packet(nic, p, &h, roce.payload);
+		sm_fault_packet(nic, p, &roce.h, roce.payload);
 	} else {
 		p->spoke++;
-		sm_peer_packet(nic, p, &h, roce.payload);
+		sm_peer_packet(nic, p, &roce.h, roce.payload);
 	}
-	return true;
 }
 
 uint32_t
@@ -396,12 +377,11 @@ sm_udp_receive(struct sm_nic *nic)
 		n = recvmmsg(u->fd, u->rx, BATCH, MSG_DONTWAIT, NULL);
 		for (int i = 0; i < n; i++) {
 			const struct sockaddr_in *sin = &u->rx_addr[i];
-			struct sm_roce_path path = {ntohl(sin->sin_addr.s_addr), u->addr,
+			struct sm_roce_path path = {ntohl(sin->sin_addr.s_addr), nic->attr.udp_addr,
 				ntohs(sin->sin_port), (uint16_t)(SM_ROCE_PORT + nic->slot)};
 
-			if ((u->rx[i].msg_hdr.msg_flags & MSG_TRUNC) != 0 ||
-				!sm_udp_packet(nic, &path, u->rx_bytes[i], u->rx[i].msg_len))
-				u->bad++;
+			if ((u->rx[i].msg_hdr.msg_flags & MSG_TRUNC) == 0)
+				sm_udp_packet(nic, &path, u->rx_bytes[i], u->rx[i].msg_len);
 		}
 		if (n > 0)
 			sum += (uint32_t)n;
@@ -409,25 +389,4 @@ sm_udp_receive(struct sm_nic *nic)
 			break;
 	}
 	return sum;
-}
-
-bool
-sm_udp_room(const struct sm_nic *nic, bool guest)
-{
-	return nic->udp->npeers < PEERS_MAX && (!guest || nic->udp->nguests < GUESTS_MAX);
-}
-
-void
-sm_udp_peers(struct sm_nic *nic, const struct sm_peer *peer, int more)
-{
-	nic->udp->npeers += (uint32_t)more;
-	if (peer->guest)
-		nic->udp->nguests += (uint32_t)more;
-}
-
-bool
-sm_udp_forgettable(const struct sm_peer *p)
-{
-	return TAILQ_EMPTY(&p->qps) && p->nlate == 0 && p->checks > PEER_CHECKS &&
-		(p->tx.ring == NULL || p->out.pos == p->tx.pos);
 }

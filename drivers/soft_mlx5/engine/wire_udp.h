@@ -16,17 +16,12 @@ int sm_udp_open(uint32_t addr, uint32_t slot, struct sm_udp **udp);
 void sm_udp_close(struct sm_udp *udp);
 /** Read what came, a bounded amount; number of packets. */
 uint32_t sm_udp_receive(struct sm_nic *nic);
-/** Handle what came in a datagram, from BTH to ICRC; false: malformed, or for no queue pair. */
-bool sm_udp_packet(
+/** Handle what came in a datagram, from BTH to ICRC. */
+void sm_udp_packet(
 	struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t *bytes, uint32_t n);
 /** Send what lies in the rings. */
 void sm_udp_send(struct sm_nic *nic);
-/** One more peer may be made; of those that came by themselves there are fewer. */
-bool sm_udp_room(const struct sm_nic *nic, bool guest);
-void sm_udp_peers(struct sm_nic *nic, const struct sm_peer *peer, int more);
 /** The word by which a context of another host shows that our packets reach it. */
 uint64_t sm_udp_cookie(const struct sm_nic *nic, uint32_t addr, uint32_t slot);
-/** This peer is of no more use. */
-bool sm_udp_forgettable(const struct sm_peer *peer);
 
 #endif

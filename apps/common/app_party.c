@@ -1,0 +1,528 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <rte_launch.h>
+#include <rte_lcore.h>
+
+#include "app_fail.h"
+#include "app_lcore.h"
+#include "app_link.h"
+#include "app_party.h"
+#include "app_stop.h"
+#include "crpc_clock.h"
+#include "crpc_idle.h"
+#include "crpc_shm.h"
+
+#define OVER    1u
+#define FAILED  2u
+#define LOOK_NS 1000000u
+/* Lines in flight while their rate is measured. */
+#define LINES 1024u
+/* The segment in which two ranks of a host play the ping-pong. */
+#define KIND      CRPC_SHM_KIND('A', 'P', 'P', 'C')
+#define AT        4096
+#define ATTACH_MS 5000
+
+bool
+app_party_stopped(const struct app_party *p)
+{
+	return p->stop || (!app_party_apart(p) && app_stopped() != 0);
+}
+
+/* ---- both sides ---- */
+
+struct job {
+	app_side_fn fn;
+	void *arg;
+	int rc;
+	_Atomic uint32_t ended;
+};
+
+static int
+second_run(void *arg)
+{
+	struct job *job = arg;
+
+	job->rc = job->fn(job->arg, 1);
+	crpc_store_release(&job->ended, 1); /* R74 */
+	return 0;
+}
+
+int
+app_party_both(struct app_party *p, app_side_fn fn, void *arg)
+{
+	struct job job = {.fn = fn, .arg = arg};
+	int first, rc;
+
+	if (app_party_apart(p))
+		return fn(arg, p->side);
+	if (p->place == APP_PLACE_SAME) {
+		first = fn(arg, 0);
+		return first != 0 ? first : fn(arg, 1);
+	}
+	rc = rte_eal_remote_launch(second_run, &job, p->second);
+	if (rc != 0)
+		return rc;
+	first = fn(arg, 0);
+	/* A74 pairs with R74: what the other side did. */
+	while (crpc_load_acquire(&job.ended) == 0)
+		crpc_pause();
+	rte_eal_wait_lcore(p->second);
+	return first != 0 ? first : job.rc;
+}
+
+/* The peer is lost: report it, end the run. Returns rc. */
+static int
+lost(struct app_party *p, int rc)
+{
+	if (!p->stop && p->place == APP_PLACE_RANK)
+		app_note("rank %d is lost: %s", !p->side, strerror(-rc));
+	else if (!p->stop && p->side == 0)
+		app_note("%s",
+			app_process_alive(p->process) ? strerror(-rc)
+						      : app_process_why(p->process));
+	p->stop = p->lost = true;
+	return rc;
+}
+
+static int
+message_send(struct app_party *p, const void *msg, size_t len)
+{
+	return p->process != NULL ? app_process_send(p->process, msg, len)
+				  : app_link_send(p->link, msg, len);
+}
+
+static int
+message_recv(struct app_party *p, void *msg, size_t len)
+{
+	return p->process != NULL ? app_process_recv(p->process, msg, len)
+				  : app_link_recv(p->link, msg, len);
+}
+
+static void
+message_idle(struct app_party *p)
+{
+	if (p->process != NULL)
+		app_process_idle(p->process);
+	else
+		app_link_idle(p->link);
+}
+
+int
+app_party_swap(struct app_party *p, const void *mine, void *theirs, size_t len)
+{
+	size_t n;
+	int rc = 0;
+
+	if (p->stop)
+		return -ECANCELED;
+	for (size_t at = 0; app_party_apart(p) && at < len && rc == 0; at += n) {
+		n = crpc_min(len - at, (size_t)APP_LINK_MAX);
+		rc = message_send(p, (const uint8_t *)mine + at, n);
+		while (rc == 0 && (rc = message_recv(p, (uint8_t *)theirs + at, n)) == -EAGAIN) {
+			message_idle(p);
+			rc = 0;
+		}
+	}
+	return rc == 0 ? 0 : lost(p, rc);
+}
+
+int
+app_party_barrier(struct app_party *p)
+{
+	uint32_t phase = crpc_load_relaxed(&p->phase), other;
+
+	if (app_party_apart(p))
+		return app_party_swap(p, &phase, &other, sizeof(phase));
+	/* AR70 pairs with itself: what either did before is seen by both behind. */
+	if (crpc_fetch_add_acq_rel(&p->arrived, 1) == 1) {
+		crpc_store_relaxed(&p->arrived, 0);
+		crpc_store_release(&p->phase, phase + 1); /* R71 */
+		return 0;
+	}
+	while (crpc_load_acquire(&p->phase) == phase) /* A71 pairs with R71 */
+		crpc_pause();
+	return 0;
+}
+
+double
+app_party_max(struct app_party *p, double mine)
+{
+	double theirs = mine;
+
+	return app_party_swap(p, &mine, &theirs, sizeof(mine)) != 0 ? mine : fmax(mine, theirs);
+}
+
+void
+app_party_begin(struct app_party *p, int side)
+{
+	crpc_store_relaxed(&p->flag[side].over, 0);
+	if (p->place == APP_PLACE_RANK)
+		crpc_store_relaxed(&p->flag[!side].over, 0);
+}
+
+void
+app_party_fail(struct app_party *p, int side)
+{
+	crpc_store_release(&p->flag[side].over, FAILED); /* R72 */
+}
+
+int
+app_party_over(struct app_party *p, int side, int rc)
+{
+	uint32_t over = rc < 0 ? FAILED : OVER;
+	int err = 0;
+
+	crpc_store_release(&p->flag[side].over, over); /* R72 */
+	if (p->place == APP_PLACE_RANK && p->stop)
+		return -ECANCELED;
+	if (p->place == APP_PLACE_RANK)
+		err = message_send(p, &over, sizeof(over));
+	return err == 0 ? 0 : lost(p, err);
+}
+
+/* A second process that died says nothing; asked for now and then, as that is a system call. */
+static int
+process_look(struct app_party *p)
+{
+	uint64_t now = crpc_clock_ns();
+
+	if (now - p->looked_ns < LOOK_NS)
+		return 0;
+	p->looked_ns = now;
+	return app_process_alive(p->process) ? 0 : lost(p, -ECONNRESET);
+}
+
+int
+app_party_look(struct app_party *p, int side)
+{
+	_Atomic uint32_t *flag = &p->flag[!side].over;
+	uint32_t over = crpc_load_acquire(flag); /* A72 pairs with R72 */
+	int rc;
+
+	if (p->process != NULL && over == 0)
+		return process_look(p);
+	if (p->place == APP_PLACE_RANK && over == 0) {
+		rc = message_recv(p, &over, sizeof(over));
+		if (rc != 0)
+			return rc == -EAGAIN ? 0 : lost(p, rc);
+		crpc_store_relaxed(flag, over);
+	}
+	return over == FAILED ? -EIO : (int)over;
+}
+
+/* ---- the ping-pong ---- */
+
+static int
+play(void *arg, int side)
+{
+	struct app_party *p = arg;
+
+	if (side == 1)
+		app_court_pong(p->court);
+	else
+		p->line_ns = app_court_ping(p->court);
+	return 0;
+}
+
+double
+app_party_line_ns(struct app_party *p)
+{
+	if (p->court == NULL || p->stop)
+		return 0;
+	if (app_party_plays(p, 0))
+		app_court_reset(p->court);
+	if (app_party_apart(p) && app_party_barrier(p) != 0)
+		return 0;
+	if (app_party_both(p, play, p) != 0)
+		return APP_COURT_LATE_NS;
+	return app_party_max(p, p->line_ns);
+}
+
+double
+app_party_line_rate(struct app_party *p)
+{
+	struct app_lines *lines = &app_process_shared(p->process)->lines;
+
+	if (p->side == 0)
+		app_lines_begin(lines, APP_LINES_NS);
+	if (app_party_barrier(p) != 0)
+		return 0;
+	app_lines_move(p->side == 0 ? lines : NULL, p->side == 0 ? NULL : lines, LINES);
+	if (app_party_barrier(p) != 0)
+		return 0;
+	return (double)crpc_load_relaxed(&lines->freed) * 1e3 / APP_LINES_NS;
+}
+
+/* Two ranks of one host: a segment that both have mapped. */
+static void
+court_open(struct app_party *p)
+{
+	struct { /* What the ranks exchange about it. */
+		char name[48];
+		uint32_t made;
+	} mine = {0}, theirs;
+	const struct crpc_shm_conf conf = {.name = mine.name,
+		.size = AT + sizeof(struct app_court),
+		.kind = KIND,
+		.kind_version = 1};
+
+	if (p->shared || !p->one_host)
+		return;
+	crpc_shm_sweep(NULL, "party."); /* Of a run that was killed while it had a name. */
+	snprintf(mine.name, sizeof(mine.name), "party.%ld", (long)getpid());
+	if (p->side == 0 && (p->segment = crpc_shm_create(&conf)) != NULL)
+		crpc_shm_ready(p->segment);
+	if (app_party_swap(p, &mine, &theirs, sizeof(mine)) != 0)
+		return;
+	theirs.name[sizeof(theirs.name) - 1] = '\0';
+	if (p->side == 1)
+		p->segment = crpc_shm_attach(NULL, theirs.name, KIND, 1, ATTACH_MS);
+	mine.made = p->segment != NULL;
+	/* Both play, or neither does. */
+	if (app_party_swap(p, &mine, &theirs, sizeof(mine)) == 0 && mine.made && theirs.made != 0)
+		p->court = crpc_shm_ptr(p->segment, AT, sizeof(*p->court));
+	/* Both have it: without a name nothing is left of it, however they end. */
+	if (p->side == 0 && p->segment != NULL)
+		unlink(crpc_shm_path(p->segment));
+}
+
+/* ---- start and end ---- */
+
+/* If the other rank is dead this one has to report it. */
+static int
+ranks_fail(const struct app_boot *boot, const char *why)
+{
+	return app_boot_gone(boot, 1 - boot->rank) ? app_fail("%s", why) : app_fail_once("%s", why);
+}
+
+/* The other rank, and the cores of this one, of those that it may use. */
+static int
+cores_choose(struct app_boot *boot, int n, cpu_set_t *set)
+{
+	if (boot->size > APP_SIDES)
+		return app_fail_once("%u ranks; give one, or two", boot->size);
+	if (app_boot_watch(boot) != 0)
+		return ranks_fail(
+			boot, "the other rank did not come to the start; start both again");
+	app_eal_cores_default(n, set);
+	if (boot->size == APP_SIDES && app_lcore_choose(boot, 1, set) != 0)
+		return ranks_fail(boot, "the ranks could not exchange their cores");
+	return 0;
+}
+
+/* The second lcore, if it has a core of its own. */
+static void
+lcores_find(struct app_party *p)
+{
+	unsigned int second = rte_get_next_lcore(-1U, 1, 0);
+	int cpu = app_eal_core_of(rte_get_main_lcore());
+
+	p->one_host = true;
+	snprintf(p->lcores, sizeof(p->lcores), "%d", cpu);
+	if (second == RTE_MAX_LCORE || app_eal_core_of(second) == cpu)
+		return;
+	p->second = second;
+	p->place = APP_PLACE_LCORE;
+	p->court = &p->own_court;
+	snprintf(p->lcores, sizeof(p->lcores), "%d,%d", cpu, app_eal_core_of(second));
+}
+
+/* What a rank publishes about itself. */
+struct card {
+	char host[64];
+	char commit[64];
+	int32_t cpu;
+};
+
+static int
+cards_swap(struct app_party *p, struct card card[APP_SIDES])
+{
+	struct card *mine = &card[p->side];
+
+	memset(card, 0, APP_SIDES * sizeof(*card));
+	gethostname(mine->host, sizeof(mine->host) - 1);
+	mine->cpu = app_eal_core_of(rte_get_main_lcore());
+	snprintf(mine->commit, sizeof(mine->commit), "%s", app_env_commit());
+	if (app_party_swap(p, mine, &card[!p->side], sizeof(*mine)) != 0)
+		return APP_EXIT_RUN;
+	/* The exchanged structures are those of one build. */
+	if (memcmp(card[0].commit, card[1].commit, sizeof(card[0].commit)) != 0)
+		return app_fail_once("the ranks are of different builds, %.63s and %.63s; start "
+				     "the same one on both hosts",
+			card[0].commit, card[1].commit);
+	return 0;
+}
+
+/* Each rank one side, on its first lcore: 0, or an exit code. */
+static int
+ranks_meet(struct app_party *p, const char *device)
+{
+	struct card card[APP_SIDES];
+	cpu_set_t set;
+	int rc;
+
+	app_eal_lcores(1, &set);
+	if (app_lcore_shared(&p->boot, &set, &p->shared) != 0)
+		return ranks_fail(&p->boot, "the ranks could not exchange their lcores");
+	p->place = APP_PLACE_RANK;
+	p->side = (int)p->boot.rank;
+	p->one_host = p->boot.local_size == APP_SIDES;
+	rc = app_link_open(&p->link, &p->boot, device);
+	if (rc == 0)
+		rc = cards_swap(p, card);
+	if (rc != 0)
+		return rc;
+	court_open(p);
+	if (p->one_host)
+		snprintf(p->lcores, sizeof(p->lcores), "%d,%d", card[0].cpu, card[1].cpu);
+	else
+		snprintf(p->lcores, sizeof(p->lcores), "%.63s:%d,%.63s:%d", card[0].host,
+			card[0].cpu, card[1].host, card[1].cpu);
+	p->port_gbps = p->one_host ? 0 : app_party_max(p, app_link_port_gbps(p->link));
+	/* All that is printed but causes of failures is the same in both. */
+	if (p->side != 0 && freopen("/dev/null", "w", stdout) == NULL)
+		return app_fail("/dev/null: %s", strerror(errno));
+	return 0;
+}
+
+int
+app_party_agree(struct app_party *p, const char *step, int rc)
+{
+	int32_t mine = rc, theirs = 0;
+
+	rc = app_boot_agree(&p->boot, step, rc);
+	if (p->process == NULL)
+		return rc;
+	if (app_party_swap(p, &mine, &theirs, sizeof(mine)) != 0)
+		return APP_EXIT_RUN;
+	return rc != 0 ? rc : theirs;
+}
+
+int
+app_party_start(struct app_party *p, const struct app_args *args, const char *device)
+{
+	cpu_set_t set;
+	int rc = app_boot_open(&p->boot);
+
+	if (rc != 0)
+		return rc;
+	p->flag = p->own_flag;
+	rc = cores_choose(&p->boot, crpc_max(p->lcores_max, APP_SIDES), &set);
+	if (rc == 0) {
+		app_fail_hold(true);
+		rc = app_party_agree(p, "party.eal", app_eal_start(args, &set));
+	}
+	if (rc != 0) {
+		app_boot_close(&p->boot);
+		return rc;
+	}
+	app_stop_catch();
+	if (p->boot.size == 1)
+		lcores_find(p);
+	rc = p->boot.size == 1 ? app_link_check(device) : ranks_meet(p, device);
+	if (rc != 0)
+		app_party_end(p);
+	return rc;
+}
+
+/* The EAL, and a core for each process. */
+static int
+first_start(struct app_party *p, const struct app_args *args)
+{
+	long second = app_process_pid(p->process, 1);
+	cpu_set_t set;
+	int rc, cpu;
+
+	app_eal_cores_default(APP_SIDES, &set);
+	rc = app_eal_start(args, &set);
+	if (rc != 0)
+		return rc;
+	app_stop_catch();
+	lcores_find(p);
+	if (p->place != APP_PLACE_LCORE)
+		return app_fail("one core (%s) was found and two lcores are needed; give two "
+				"before the --: -l 0,1",
+			p->lcores);
+	cpu = app_eal_core_of(p->second);
+	CPU_ZERO(&set);
+	CPU_SET(cpu, &set);
+	if (sched_setaffinity((pid_t)second, sizeof(set), &set) != 0)
+		return app_fail("the second process: pinning to core %d: %s", cpu, strerror(errno));
+	return 0;
+}
+
+int
+app_party_start_process(struct app_party *p, const struct app_args *args)
+{
+	int rc;
+
+	p->process = app_process_start();
+	if (p->process == NULL)
+		return app_fail("no second process: %s", strerror(errno));
+	p->boot.size = 1;
+	p->side = app_process_side(p->process);
+	p->id = app_process_pid(p->process, 0);
+	app_fail_hold(true);
+	rc = p->side == 0 ? first_start(p, args) : 0;
+	p->place = APP_PLACE_PROCESS;
+	p->one_host = true;
+	p->flag = app_process_shared(p->process)->flag;
+	p->court = &app_process_shared(p->process)->court;
+	rc = app_party_agree(p, "party.process", rc);
+	if (rc != 0)
+		app_party_end(p);
+	return rc;
+}
+
+int
+app_party_json(const struct app_party *p, const char *path, FILE **json)
+{
+	if (path == NULL || !app_party_plays(p, 0))
+		return 0;
+	*json = app_json_open("json", path);
+	return *json == NULL ? APP_EXIT_USAGE : 0;
+}
+
+void
+app_party_out_open(struct app_party *p, struct app_out *out, const char *app)
+{
+	const char *where = p->place == APP_PLACE_SAME ? "both sides on lcore"
+		: p->place != APP_PLACE_RANK           ? "lcores"
+		: p->one_host                          ? "lcores of two ranks"
+						       : "lcores of two ranks on two hosts";
+	double line = app_party_line_ns(p);
+
+	app_out_open(out, app, where, p->lcores, NULL);
+	if (p->port_gbps > 0)
+		printf("the device's port: %.2f GB/s\n", p->port_gbps);
+	if (p->court != NULL)
+		printf("machine: line ping-pong %.0f ns round trip (%s)\n", line,
+			line < APP_LINE_NEAR_NS ? "near" : "far");
+	fflush(stdout);
+}
+
+int
+app_party_finish(const struct app_party *p, struct app_out *out, int rc, uint32_t failed)
+{
+	app_out_close(out, app_party_stopped(p) && !p->lost && p->side == 0);
+	if (rc == 0)
+		return failed != 0 || p->lost ? APP_EXIT_RUN : APP_EXIT_OK;
+	return rc < 0 ? APP_EXIT_RUN : rc;
+}
+
+void
+app_party_end(struct app_party *p)
+{
+	if (p->side == 0)
+		crpc_shm_free(p->segment);
+	else
+		crpc_shm_detach(p->segment);
+	app_link_close(p->link);
+	app_eal_stop();
+	app_process_end(p->process);
+	app_boot_close(&p->boot);
+}

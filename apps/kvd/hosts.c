@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app_fail.h"
+#include "crpc_kv_server.h"
+#include "hosts.h"
+
+#define LINE_MAX_BYTES 512
+
+/* Take a line apart in place. @return false: it has another form. */
+static bool
+line_parse(char *line, struct kvd_host *host)
+{
+	char *name = line, *port = NULL, *end = line + strcspn(line, "]:");
+	unsigned long v = KVD_PORT;
+
+	if (*line == '[') {
+		name++;
+		end = line + strcspn(line, "]");
+		if (*end != ']')
+			return false;
+		*end++ = '\0';
+	}
+	if (*end == ':') {
+		*end = '\0';
+		port = end + 1;
+		v = strtoul(port, &end, 10);
+		if (*port < '0' || *port > '9' || v == 0 || v > UINT16_MAX)
+			return false;
+	}
+	if (*end != '\0' || *name == '\0' || strpbrk(name, " \t\r[]") != NULL ||
+		strlen(name) >= sizeof(host->name))
+		return false;
+	memcpy(host->name, name, strlen(name) + 1);
+	snprintf(host->port, sizeof(host->port), "%lu", v & UINT16_MAX);
+	return true;
+}
+
+/* @return its number; h->n: none is the same. */
+static uint32_t
+same_as(const struct kvd_hosts *h, const struct kvd_host *host)
+{
+	uint32_t i;
+
+	for (i = 0; i < h->n; i++)
+		if (strcmp(h->host[i].name, host->name) == 0 &&
+			strcmp(h->host[i].port, host->port) == 0)
+			break;
+	return i;
+}
+
+static int
+line_read(struct kvd_hosts *h, const char *path, uint32_t number, char *line)
+{
+	struct kvd_host *host = &h->host[h->n];
+	char found[81];
+	size_t len;
+	uint32_t i;
+
+	if (strlen(line) == LINE_MAX_BYTES - 1 && line[LINE_MAX_BYTES - 2] != '\n')
+		return app_fail_once("%s: line %u: expected at most %d bytes, found more", path,
+			number, LINE_MAX_BYTES - 2);
+	line += strspn(line, " \t");
+	len = strcspn(line, "#\r\n");
+	while (len > 0 && (line[len - 1] == ' ' || line[len - 1] == '\t'))
+		len--;
+	line[len] = '\0';
+	if (len == 0)
+		return 0;
+	if (h->n == CRPC_KV_RANKS_MAX)
+		return app_fail_once("%s: line %u: expected at most %d ranks, found more", path,
+			number, CRPC_KV_RANKS_MAX);
+	snprintf(found, sizeof(found), "%s", line);
+	if (!line_parse(line, host))
+		return app_fail_once(
+			"%s: line %u: expected HOST, HOST:PORT or [ADDRESS]:PORT, found '%s'", path,
+			number, found);
+	i = same_as(h, host);
+	if (i != h->n)
+		return app_fail_once("%s: line %u: expected another host or port than rank %u has, "
+				     "found '%s'",
+			path, number, i, found);
+	h->n++;
+	return 0;
+}
+
+int
+kvd_hosts_read(struct kvd_hosts *h, const char *path)
+{
+	FILE *f = fopen(path, "re");
+	uint32_t number = 0;
+	char line[LINE_MAX_BYTES];
+	int rc = 0;
+
+	*h = (struct kvd_hosts){0};
+	if (f == NULL)
+		return app_fail_once("--hosts: %s cannot be read: %s", path, strerror(errno));
+	h->host = calloc(CRPC_KV_RANKS_MAX, sizeof(*h->host));
+	if (h->host == NULL)
+		rc = app_fail_once("no memory for the hosts");
+	while (rc == 0 && fgets(line, sizeof(line), f) != NULL)
+		rc = line_read(h, path, ++number, line);
+	if (rc == 0 && (ferror(f) || h->n == 0))
+		rc = app_fail_once(
+			"%s: expected a line HOST[:PORT] for each rank, found none", path);
+	fclose(f);
+	if (rc != 0)
+		kvd_hosts_fini(h);
+	return rc;
+}
+
+void
+kvd_hosts_fini(struct kvd_hosts *h)
+{
+	free(h->host);
+	*h = (struct kvd_hosts){0};
+}
+
+struct addrinfo *
+kvd_host_addresses(const struct kvd_host *host, int listen)
+{
+	const struct addrinfo hints = {
+		.ai_socktype = SOCK_STREAM, .ai_flags = listen ? AI_PASSIVE : 0};
+	struct addrinfo *list;
+
+	return getaddrinfo(host->name, host->port, &hints, &list) == 0 ? list : NULL;
+}
+
+bool
+kvd_host_same(const void *a, const void *b)
+{
+	const sa_family_t family = ((const struct sockaddr *)a)->sa_family;
+	struct sockaddr_in in[2];
+	struct sockaddr_in6 in6[2];
+
+	if (b == NULL || family != ((const struct sockaddr *)b)->sa_family)
+		return false;
+	if (family == AF_INET) {
+		memcpy(&in[0], a, sizeof(in[0]));
+		memcpy(&in[1], b, sizeof(in[1]));
+		return in[0].sin_addr.s_addr == in[1].sin_addr.s_addr;
+	}
+	if (family != AF_INET6)
+		return false;
+	memcpy(&in6[0], a, sizeof(in6[0]));
+	memcpy(&in6[1], b, sizeof(in6[1]));
+	return memcmp(&in6[0].sin6_addr, &in6[1].sin6_addr, sizeof(in6[0].sin6_addr)) == 0;
+}
+
+bool
+kvd_host_loopback(const void *a)
+{
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+
+	if (((const struct sockaddr *)a)->sa_family == AF_INET) {
+		memcpy(&in, a, sizeof(in));
+		return ntohl(in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+	}
+	memcpy(&in6, a, sizeof(in6));
+	return IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
+}
+
+static bool
+is_here(const struct kvd_host *host, const struct ifaddrs *mine)
+{
+	struct addrinfo *list = kvd_host_addresses(host, false);
+	bool here = false;
+
+	for (struct addrinfo *a = list; a != NULL; a = a->ai_next)
+		for (const struct ifaddrs *at = mine; at != NULL && !here; at = at->ifa_next)
+			here = kvd_host_same(a->ai_addr, at->ifa_addr);
+	if (list != NULL)
+		freeaddrinfo(list);
+	return here;
+}
+
+int
+kvd_hosts_find(const struct kvd_hosts *h, const char *path, uint64_t *rank)
+{
+	struct ifaddrs *mine;
+	uint32_t found = 0;
+
+	if (getifaddrs(&mine) != 0)
+		return app_fail_once("the addresses of this host are not known: %s; give --rank N",
+			strerror(errno));
+	for (uint32_t i = 0; i < h->n; i++) {
+		if (!is_here(&h->host[i], mine))
+			continue;
+		*rank = i;
+		found++;
+	}
+	freeifaddrs(mine);
+	if (found == 1)
+		return 0;
+	return app_fail_once("%s: expected one line with an address of this host, found %u; give "
+			     "--rank N",
+		path, found);
+}

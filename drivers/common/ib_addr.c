@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A queue pair's address as ranks exchange it. Little endian:
+ *
+ *      0  u32  magic "CMX5"
+ *      4  u8   version
+ *      5  u8   link layer, as in verbs: 1 InfiniBand, 2 Ethernet
+ *      6  u8   path MTU, enum ibv_mtu
+ *      7  u8   1: a GID follows, else 0
+ *      8  u32  QPN
+ *     12  u32  first packet sequence number
+ *     16  u16  LID
+ *     18  u8   READs that the QP answers at a time
+ *     19  u8   kind: 0 reliable connection, 1 datagrams, 2 dynamic connections
+ *     20  u32  0
+ *     24  16   GID
+ *     40  u64  the key that a sender needs: Q_Key of datagrams, DC access key, else 0
+ *     48  ...  0
+ */
+#include <endian.h>
+#include <errno.h>
+#include <string.h>
+
+#include "crpc_ib.h"
+#include "crpc_log.h"
+
+#define ADDR_MAGIC   0x35584d43u
+#define ADDR_VERSION 1
+/* A Q_Key with the highest bit would stand for the sender's own. */
+#define QKEY_MAX 0x7fffffffu
+
+static const char *const kind_names[] = {
+	[CRPC_IB_RC] = "a reliable connection",
+	[CRPC_IB_UD] = "datagrams",
+	[CRPC_IB_DC] = "dynamic connections",
+};
+
+#define AT(member, at) (offsetof(struct crpc_ib_addr, member) == (at))
+_Static_assert(sizeof(struct crpc_ib_addr) == CRPC_RDMA_ADDR_LEN && AT(qpn, 8) && AT(gid, 24) &&
+		AT(key, 40),
+	"as documented above");
+
+/* Between the order of the wire, which is little endian, and that of the CPU. */
+static void
+addr_swap(struct crpc_ib_addr *a)
+{
+	a->magic = htole32(a->magic);
+	a->qpn = htole32(a->qpn);
+	a->psn = htole32(a->psn);
+	a->lid = htole16(a->lid);
+	a->key = htole64(a->key);
+}
+
+void
+crpc_ib_addr_encode(const struct crpc_ib_addr *a, uint8_t out[CRPC_RDMA_ADDR_LEN])
+{
+	struct crpc_ib_addr w = *a;
+
+	w.magic = ADDR_MAGIC;
+	w.version = ADDR_VERSION;
+	if (!w.has_gid)
+		memset(w.gid, 0, sizeof(w.gid));
+	addr_swap(&w);
+	memcpy(out, &w, sizeof(w));
+}
+
+/* NULL, or what is wrong with the fields. */
+static const char *
+field_error(const struct crpc_ib_addr *a)
+{
+	static const uint8_t zero[sizeof(a->rsvd48)];
+
+	if (a->qpn < 2 || a->qpn >= CRPC_IB_QPN_MASK)
+		return "the QPN is not one of a connected queue pair";
+	if (a->psn > 0xffffff)
+		return "the sequence number has more than 24 bits";
+	if (a->mtu < IBV_MTU_256 || a->mtu > IBV_MTU_4096)
+		return "the MTU is none";
+	if (a->link_layer != IBV_LINK_LAYER_INFINIBAND && a->link_layer != IBV_LINK_LAYER_ETHERNET)
+		return "the link layer is unknown";
+	if (a->lid == 0 && !a->has_gid)
+		return "it has neither LID nor GID";
+	if (a->kind != CRPC_IB_DC && a->key > (a->kind == CRPC_IB_UD ? QKEY_MAX : 0))
+		return "the key is none of its kind";
+	if (a->has_gid > 1 || a->rsvd20 != 0 || memcmp(a->rsvd48, zero, sizeof(zero)) != 0)
+		return "reserved bytes are set";
+	return NULL;
+}
+
+int
+crpc_ib_addr_decode(const uint8_t in[CRPC_RDMA_ADDR_LEN], uint8_t kind, struct crpc_ib_addr *out)
+{
+	struct crpc_ib_addr a;
+	const char *wrong;
+
+	memcpy(&a, in, sizeof(a));
+	addr_swap(&a);
+	if (a.magic != ADDR_MAGIC)
+		return crpc_fail(-EPROTO,
+			"connect: the peer's address starts with 0x%08x, not 0x%08x: it is none of "
+			"this driver",
+			a.magic, ADDR_MAGIC);
+	if (a.version != ADDR_VERSION)
+		return crpc_fail(-EPROTO,
+			"connect: the peer's address has version %u, this driver speaks %u: use the "
+			"same release on all ranks",
+			a.version, ADDR_VERSION);
+	if (a.kind != kind)
+		return crpc_fail(-EPROTO,
+			"connect: the peer's address is of %s, needed is one of %s",
+			a.kind < CRPC_DIM(kind_names) ? kind_names[a.kind] : "an unknown kind",
+			kind_names[kind]);
+	wrong = field_error(&a);
+	if (wrong != NULL)
+		return crpc_fail(-EPROTO, "connect: the peer's address is damaged: %s", wrong);
+	*out = a;
+	return 0;
+}

@@ -1,0 +1,270 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The device: found by its verbs name, opened through rdma-core, with its port, GID and protection
+ * domain; and memory that is registered with it. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "crpc_ib.h"
+#include "crpc_log.h"
+
+/* READs that a QP may have open, if the card allows that many. */
+#define RD_ATOMIC_MAX 16
+#define BUF_ALIGN     4096
+
+void
+crpc_ib_list(char *buf, size_t len)
+{
+	struct ibv_device **list;
+	size_t used = 0;
+	int n, num;
+
+	buf[0] = '\0';
+	list = ibv_get_device_list(&num);
+	if (list == NULL)
+		return;
+	for (int i = 0; i < num && used < len; i++) {
+		n = snprintf(buf + used, len - used, "%s%s", i == 0 ? "" : " ",
+			ibv_get_device_name(list[i]));
+		used += n > 0 ? (size_t)n : 0;
+	}
+	ibv_free_device_list(list);
+}
+
+/* Opens by name. errno is the cause; EACCES where the device file cannot be opened. */
+static struct ibv_context *
+context_open(struct ibv_device *device)
+{
+	struct ibv_context *context;
+	char path[80];
+	int err;
+
+	errno = 0;
+	context = ibv_open_device(device);
+	if (context != NULL)
+		return context;
+	err = errno != 0 ? errno : EIO;
+	/* rdma-core tries several ways in, and the errno of the last may hide this one. */
+	snprintf(path, sizeof(path), "/dev/infiniband/%.60s", device->dev_name);
+	if (err == EPERM || (access(path, R_OK | W_OK) != 0 && errno == EACCES))
+		err = EACCES;
+	crpc_err("open: device %s: %s%s%s", ibv_get_device_name(device), strerror(err),
+		err == EACCES ? ": the user needs read and write permission on " : "",
+		err == EACCES ? path : "");
+	errno = err;
+	return NULL;
+}
+
+/*
+ * The named device, or else the first one that is taken and whose port is active, or else the first
+ * that is taken. errno: ENODEV or ENOTSUP, or why it does not open.
+ */
+static struct ibv_context *
+open_listed(struct ibv_device **list, int num, const struct crpc_rdma_conf *conf,
+	bool (*takes)(struct ibv_device *device))
+{
+	struct ibv_context *context, *fallback = NULL;
+	struct ibv_port_attr port;
+	int err = ENODEV;
+
+	for (int i = 0; i < num; i++) {
+		if (conf->device != NULL && strcmp(ibv_get_device_name(list[i]), conf->device) != 0)
+			continue;
+		if (!takes(list[i])) {
+			err = conf->device != NULL ? ENOTSUP : err;
+			continue;
+		}
+		context = context_open(list[i]);
+		if (context == NULL) {
+			err = errno;
+		} else if (conf->device != NULL ||
+			(ibv_query_port(context, conf->port, &port) == 0 &&
+				port.state == IBV_PORT_ACTIVE)) {
+			if (fallback != NULL)
+				ibv_close_device(fallback);
+			return context;
+		} else if (fallback == NULL) {
+			fallback = context;
+		} else {
+			ibv_close_device(context);
+		}
+	}
+	errno = err;
+	return fallback;
+}
+
+/* The first GID of RoCE v2, which routers pass; an IPv4-mapped or global one before link-local. */
+static uint32_t
+gid_choose(const struct crpc_ib *ib)
+{
+	struct ibv_gid_entry entry;
+	uint32_t found = 0;
+	bool any = false;
+
+	if (ib->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET)
+		return 0;
+	for (uint32_t i = 0; i < (uint32_t)ib->port_attr.gid_tbl_len; i++) {
+		if (ibv_query_gid_ex(ib->context, ib->port, i, &entry, 0) != 0 ||
+			entry.gid_type != IBV_GID_TYPE_ROCE_V2)
+			continue;
+		if (entry.gid.raw[0] != 0xfe || entry.gid.raw[1] != 0x80)
+			return i;
+		if (!any)
+			found = i;
+		any = true;
+	}
+	return found;
+}
+
+static int
+port_init(struct crpc_ib *ib, const struct crpc_rdma_conf *conf)
+{
+	const char *name = ibv_get_device_name(ib->context->device);
+	static const union ibv_gid none;
+	int rc;
+
+	ib->port = conf->port;
+	rc = ibv_query_port(ib->context, conf->port, &ib->port_attr);
+	if (rc != 0)
+		return crpc_fail(-EINVAL, "open: device %s has no port %u: %s", name, conf->port,
+			strerror(rc));
+	if (ib->port_attr.state != IBV_PORT_ACTIVE)
+		return crpc_fail(-ENETDOWN, "open: device %s port %u is %s: bring the link up",
+			name, conf->port, ibv_port_state_str(ib->port_attr.state));
+	ib->gid_index = conf->gid_index >= 0 ? (uint32_t)conf->gid_index : gid_choose(ib);
+	ib->has_gid = ibv_query_gid(ib->context, conf->port, (int)ib->gid_index, &ib->gid) == 0 &&
+		memcmp(&ib->gid, &none, sizeof(none)) != 0;
+	if (!ib->has_gid && ib->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET)
+		return crpc_fail(-EINVAL,
+			"open: device %s port %u has no GID %u: give the interface an address, or "
+			"another gid_index",
+			name, conf->port, ib->gid_index);
+	return 0;
+}
+
+static int
+objects_init(struct crpc_ib *ib, const struct crpc_rdma_conf *conf)
+{
+	int rc = port_init(ib, conf);
+
+	if (rc != 0)
+		return rc;
+	rc = ibv_query_device(ib->context, &ib->attr);
+	if (rc != 0)
+		return crpc_fail(-EIO, "open: query of device %s: %s",
+			ibv_get_device_name(ib->context->device), strerror(rc));
+	ib->rd_atomic = (uint8_t)crpc_min(RD_ATOMIC_MAX,
+		crpc_min(
+			(uint64_t)ib->attr.max_qp_rd_atom, (uint64_t)ib->attr.max_qp_init_rd_atom));
+	ib->pd = ibv_alloc_pd(ib->context);
+	return ib->pd != NULL
+		? 0
+		: crpc_fail(-ENOMEM, "open: a protection domain: %s", strerror(errno));
+}
+
+int
+crpc_ib_open(struct crpc_ib *ib, const struct crpc_rdma_conf *conf,
+	bool (*takes)(struct ibv_device *device))
+{
+	int num, rc;
+	struct ibv_device **list = ibv_get_device_list(&num);
+
+	memset(ib, 0, sizeof(*ib));
+	if (list == NULL)
+		return errno == ENOMEM ? -ENOMEM : -ENODEV;
+	ib->context = open_listed(list, num, conf, takes);
+	rc = ib->context != NULL ? 0 : -errno;
+	ibv_free_device_list(list);
+	if (rc == 0)
+		rc = objects_init(ib, conf);
+	if (rc != 0)
+		crpc_ib_close(ib);
+	return rc;
+}
+
+void
+crpc_ib_close(struct crpc_ib *ib)
+{
+	if (ib->pd != NULL)
+		ibv_dealloc_pd(ib->pd);
+	if (ib->context != NULL)
+		ibv_close_device(ib->context);
+	*ib = (struct crpc_ib){0};
+}
+
+void
+crpc_ib_left_check(const struct crpc_ib *ib, uint32_t qps)
+{
+	if (ib->num_qps != qps || ib->num_mrs != 0 || ib->num_ahs != 0)
+		crpc_warn("close: device %s still has %u queue pairs, %u regions and %u addresses: "
+			  "free them first",
+			ibv_get_device_name(ib->context->device), ib->num_qps - qps, ib->num_mrs,
+			ib->num_ahs);
+}
+
+void
+crpc_ib_info_get(const struct crpc_ib *ib, struct crpc_rdma_info *info)
+{
+	snprintf(info->name, sizeof(info->name), "%s", ibv_get_device_name(ib->context->device));
+	info->port = ib->port;
+	info->link_layer = ib->port_attr.link_layer;
+	info->lid = ib->port_attr.lid;
+	info->mtu = 128u << ib->port_attr.active_mtu;
+	info->sge_max = CRPC_RDMA_SGE_MAX;
+}
+
+int
+crpc_ib_mr_reg(struct crpc_ib *ib, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
+{
+	struct ibv_mr *ibmr;
+
+	ibmr = ibv_reg_mr(ib->pd, addr, len,
+		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	if (ibmr == NULL)
+		return crpc_fail(errno == EINVAL || errno == EFAULT ? -EINVAL : -ENOMEM,
+			"mr_reg: %llu bytes at %p: %s%s", (unsigned long long)len, addr,
+			strerror(errno),
+			errno == ENOMEM || errno == EAGAIN
+				? ": check the limit of locked memory (ulimit -l)"
+				: "");
+	*mr = (struct crpc_rdma_mr){
+		.addr = addr,
+		.len = len,
+		.lkey = ibmr->lkey,
+		.rkey = ibmr->rkey,
+		.priv = ibmr,
+	};
+	ib->num_mrs++;
+	return 0;
+}
+
+void
+crpc_ib_mr_dereg(struct crpc_ib *ib, struct crpc_rdma_mr *mr)
+{
+	int rc;
+
+	rc = ibv_dereg_mr(mr->priv);
+	if (rc != 0)
+		crpc_err("mr_dereg: %p: %s", mr->addr, strerror(rc));
+	else
+		ib->num_mrs--;
+}
+
+void *
+crpc_ib_buffers_make(const struct crpc_ib *ib, uint32_t num, struct ibv_mr **mr)
+{
+	size_t len = crpc_align_up((uint64_t)num * CRPC_IB_UD_STRIDE, BUF_ALIGN);
+	void *buf = aligned_alloc(BUF_ALIGN, len);
+
+	if (buf != NULL) {
+		memset(buf, 0, len);
+		*mr = ibv_reg_mr(ib->pd, buf, len, IBV_ACCESS_LOCAL_WRITE);
+		if (*mr != NULL)
+			return buf;
+	}
+	crpc_err("ud_create: %zu bytes of receive buffers: %s%s", len, strerror(errno),
+		buf != NULL ? ": check the limit of locked memory (ulimit -l)" : "");
+	free(buf);
+	return NULL;
+}

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Queue pairs as verbs knows them: whether there is room for one, its address, its states, and the
+ * route to a peer.
+ */
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "crpc_clock.h"
+#include "crpc_ib.h"
+#include "crpc_log.h"
+
+#define HOP_LIMIT 64
+/* Local acknowledge timeout 4.096 us << 14 = 67 ms, seven tries: a dead peer is detected within
+ * about half a second (a card may take up to four times that), a busy switch is not mistaken for
+ * one. */
+#define ACK_TIMEOUT 14
+#define RETRY_COUNT 7
+/* A sender waits for a receiver that polls too slowly; 7 is for ever, and deadlines are the
+ * protocol's. */
+#define RNR_RETRY 7
+/* Code of 60 us: how long a sender holds back when the peer had no receive. */
+#define MIN_RNR_TIMER 5
+
+#define INIT_COMMON (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
+
+#define RTS_REQUESTER                                                                              \
+	(IBV_QP_SQ_PSN | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |                    \
+		IBV_QP_MAX_QP_RD_ATOMIC)
+
+/* What INIT, RTR and RTS set. */
+static const struct states {
+	const char *name;
+	int to[3];
+} states[] = {
+	[CRPC_IB_RC] = {"reliable connection",
+		{INIT_COMMON | IBV_QP_ACCESS_FLAGS,
+			IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+				IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+			RTS_REQUESTER}},
+	[CRPC_IB_UD] = {"datagram queue pair", {INIT_COMMON | IBV_QP_QKEY, 0, IBV_QP_SQ_PSN}},
+	[CRPC_IB_DC] = {"DC target",
+		{INIT_COMMON | IBV_QP_ACCESS_FLAGS,
+			IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU}},
+	[CRPC_IB_DCI] = {"DC initiator", {INIT_COMMON, IBV_QP_PATH_MTU, RTS_REQUESTER}},
+};
+
+const char *
+crpc_ib_kind_name(uint8_t kind)
+{
+	return states[kind].name;
+}
+
+int
+crpc_ib_room_check(const struct crpc_ib *ib, const struct crpc_rdma_qp_conf *conf, uint32_t share,
+	size_t inline_max)
+{
+	if (conf->inline_max > inline_max)
+		return crpc_fail(-EINVAL, "queue pair: inline_max %u is above %zu",
+			conf->inline_max, inline_max);
+	if (ib->num_qps == CRPC_RDMA_QPS_MAX)
+		return crpc_fail(-ENOSPC,
+			"queue pair: the device has %u already, the most there may be",
+			CRPC_RDMA_QPS_MAX);
+	if (share > ib->cq_depth - ib->cq_used)
+		return crpc_fail(-ENOSPC,
+			"queue pair: sq_depth %u + rq_depth %u do not fit: %u of the %u "
+			"completions of cq_depth are set aside already: open the device with a "
+			"larger cq_depth",
+			conf->sq_depth, conf->rq_depth, ib->cq_used, ib->cq_depth);
+	return 0;
+}
+
+uint32_t
+crpc_ib_signal_every(uint32_t wanted, uint32_t depth, uint32_t most)
+{
+	if (wanted != 0)
+		return (uint32_t)crpc_min(wanted, depth);
+	return (uint32_t)crpc_min(crpc_max(depth / 4, 1), most);
+}
+
+int
+crpc_ib_errno(const char *what)
+{
+	int err = errno;
+
+	crpc_err("queue pair: no %s: %s%s", what, strerror(err),
+		err == EOPNOTSUPP ? ": the device has no such transport" : "");
+	return err == EINVAL || err == EOPNOTSUPP ? -err : -ENOMEM;
+}
+
+int
+crpc_ib_keys_make(uint8_t kind, uint32_t *psn, uint64_t *key)
+{
+	if (kind == CRPC_IB_RC)
+		*psn = (uint32_t)crpc_clock_ticks() & 0xffffff;
+	if (kind != CRPC_IB_UD && kind != CRPC_IB_DC)
+		return 0;
+	if (getrandom(key, sizeof(*key), 0) != sizeof(*key))
+		return -EIO;
+	/* With its highest bit a Q_Key would stand for the sender's own. */
+	if (kind == CRPC_IB_UD)
+		*key &= 0x7fffffff;
+	return 0;
+}
+
+struct crpc_ib_addr
+crpc_ib_addr_of(const struct crpc_ib *ib, uint8_t kind, uint32_t qpn, uint32_t psn, uint64_t key)
+{
+	struct crpc_ib_addr a = {
+		.kind = kind,
+		.qpn = qpn,
+		.psn = psn,
+		.lid = ib->port_attr.lid,
+		.link_layer = ib->port_attr.link_layer,
+		.mtu = (uint8_t)ib->port_attr.active_mtu,
+		.rd_atomic = kind == CRPC_IB_RC ? ib->rd_atomic : 0,
+		.has_gid = ib->has_gid,
+		.key = key,
+	};
+
+	memcpy(a.gid, ib->gid.raw, sizeof(a.gid));
+	return a;
+}
+
+struct ibv_qp_attr
+crpc_ib_attr(const struct crpc_ib *ib, uint32_t psn, uint64_t key)
+{
+	return (struct ibv_qp_attr){
+		.port_num = ib->port,
+		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
+		.qkey = (uint32_t)key,
+		.path_mtu = ib->port_attr.active_mtu,
+		.sq_psn = psn,
+		.timeout = ACK_TIMEOUT,
+		.retry_cnt = RETRY_COUNT,
+		.rnr_retry = RNR_RETRY,
+		.min_rnr_timer = MIN_RNR_TIMER,
+		.max_rd_atomic = ib->rd_atomic,
+		.max_dest_rd_atomic = ib->rd_atomic,
+		.ah_attr =
+			{
+				.port_num = ib->port,
+				.is_global = ib->has_gid,
+				.grh = {.sgid_index = (uint8_t)ib->gid_index,
+					.hop_limit = HOP_LIMIT},
+			},
+	};
+}
+
+int
+crpc_ib_move(uint8_t kind, struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv_qp_state last)
+{
+	int rc;
+
+	while (attr->qp_state < last) {
+		attr->qp_state++;
+		rc = ibv_modify_qp(
+			qp, attr, IBV_QP_STATE | states[kind].to[attr->qp_state - IBV_QPS_INIT]);
+		if (rc != 0)
+			return crpc_fail(-EIO, "%s 0x%x to state %d on port %u: %s",
+				states[kind].name, qp->qp_num, (int)attr->qp_state, attr->port_num,
+				strerror(rc));
+	}
+	return 0;
+}
+
+int
+crpc_ib_state_set(struct ibv_qp *qp, enum ibv_qp_state state)
+{
+	struct ibv_qp_attr attr = {.qp_state = state};
+
+	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
+}
+
+int
+crpc_ib_rc_fill(const struct crpc_ib *ib, const struct crpc_ib_addr *peer, struct ibv_qp_attr *attr)
+{
+	attr->path_mtu = (enum ibv_mtu)crpc_min(peer->mtu, attr->path_mtu);
+	attr->dest_qp_num = peer->qpn;
+	attr->rq_psn = peer->psn;
+	attr->max_rd_atomic = (uint8_t)crpc_min(ib->rd_atomic, peer->rd_atomic);
+	return crpc_ib_route_fill(ib, peer, &attr->ah_attr);
+}
+
+int
+crpc_ib_route_fill(
+	const struct crpc_ib *ib, const struct crpc_ib_addr *peer, struct ibv_ah_attr *ah)
+{
+	bool ethernet = ib->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+	bool lid_is_enough = !ethernet && peer->lid != 0 &&
+		(ib->port_attr.flags & IBV_QPF_GRH_REQUIRED) == 0 &&
+		!(ib->has_gid && peer->has_gid && memcmp(ib->gid.raw, peer->gid, 8) != 0);
+
+	if (peer->link_layer != ib->port_attr.link_layer)
+		return crpc_fail(-EHOSTUNREACH, "connect: the peer's port is %s and this one is %s",
+			peer->link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand",
+			ethernet ? "Ethernet" : "InfiniBand");
+	*ah = (struct ibv_ah_attr){.port_num = ib->port, .dlid = peer->lid};
+	if (lid_is_enough)
+		return 0;
+	if (!ib->has_gid || !peer->has_gid)
+		return crpc_fail(-EHOSTUNREACH,
+			"connect: the route needs a GID, and %s has none: check gid_index",
+			ib->has_gid ? "the peer" : "this port");
+	ah->is_global = 1;
+	ah->grh.sgid_index = (uint8_t)ib->gid_index;
+	ah->grh.hop_limit = HOP_LIMIT;
+	memcpy(ah->grh.dgid.raw, peer->gid, sizeof(peer->gid));
+	return 0;
+}
+
+struct ibv_ah *
+crpc_ib_ah_make(const struct crpc_ib *ib, const struct crpc_ib_addr *peer)
+{
+	struct ibv_ah_attr attr = {0};
+	struct ibv_ah *ah;
+
+	if (crpc_ib_route_fill(ib, peer, &attr) != 0) {
+		errno = EHOSTUNREACH;
+		return NULL;
+	}
+	/* This also resolves the peer's MAC where the port is Ethernet. */
+	ah = ibv_create_ah(ib->pd, &attr);
+	if (ah != NULL)
+		return ah;
+	crpc_err("connect: no address handle for qp 0x%x: %s", peer->qpn, strerror(errno));
+	errno = errno == ENOMEM ? ENOMEM : EHOSTUNREACH;
+	return NULL;
+}

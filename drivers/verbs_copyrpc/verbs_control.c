@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The device: what drivers/common opens, with one completion queue. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crpc_log.h"
+#include "verbs_copyrpc.h"
+
+static const struct crpc_rdma_ops verbs_ops;
+
+static bool
+takes_any(struct ibv_device *device)
+{
+	return device != NULL;
+}
+
+static void
+objects_fini(struct crpc_verbs_dev *dev)
+{
+	if (dev->cq != NULL)
+		ibv_destroy_cq(dev->cq);
+	free(dev->ahead);
+	crpc_ib_close(&dev->ib);
+	free(dev);
+}
+
+static int
+objects_init(struct crpc_verbs_dev *dev, const struct crpc_rdma_conf *conf)
+{
+	int rc = crpc_ib_open(&dev->ib, conf, takes_any);
+
+	if (rc != 0)
+		return rc;
+	if (dev->ib.attr.max_sge < CRPC_RDMA_SGE_MAX)
+		return crpc_fail(-ENOTSUP, "open: device %s gathers %d elements, needed are %d",
+			ibv_get_device_name(dev->ib.context->device), dev->ib.attr.max_sge,
+			CRPC_RDMA_SGE_MAX);
+	dev->signal_every = conf->signal_every;
+	dev->ib.cq_depth = conf->cq_depth;
+	dev->ahead = calloc(conf->cq_depth, sizeof(*dev->ahead));
+	if (dev->ahead == NULL)
+		return -ENOMEM;
+	dev->cq = ibv_create_cq(dev->ib.context, (int)conf->cq_depth, NULL, NULL, 0);
+	if (dev->cq == NULL)
+		return crpc_fail(errno == EINVAL ? -EINVAL : -ENOMEM,
+			"open: a completion queue of %u (the device has up to %d): %s",
+			conf->cq_depth, dev->ib.attr.max_cqe, strerror(errno));
+	for (uint8_t kind = CRPC_IB_RC; kind <= CRPC_IB_UD; kind++)
+		dev->inline_max[kind] = crpc_verbs_inline_probe(dev, kind);
+	dev->progress = crpc_ib_progress_find();
+	return 0;
+}
+
+static struct crpc_rdma *
+dev_open(const struct crpc_rdma_conf *conf)
+{
+	struct crpc_verbs_dev *dev = calloc(1, sizeof(*dev));
+	int rc;
+
+	if (dev == NULL)
+		return NULL;
+	dev->base = (struct crpc_rdma){
+		.fp = {crpc_verbs_post, crpc_verbs_poll, crpc_verbs_ud_post}, .ops = &verbs_ops};
+	rc = objects_init(dev, conf);
+	if (rc == 0)
+		return &dev->base;
+	objects_fini(dev);
+	return crpc_null(rc);
+}
+
+static void
+dev_close(struct crpc_rdma *base)
+{
+	struct crpc_verbs_dev *dev = crpc_verbs_dev(base);
+
+	crpc_ib_left_check(&dev->ib, 0);
+	while (dev->qps != NULL)
+		crpc_verbs_qp_free(&dev->qps->base);
+	crpc_verbs_kept_free(dev);
+	objects_fini(dev);
+}
+
+static void
+dev_info_get(const struct crpc_rdma *base, struct crpc_rdma_info *info)
+{
+	const struct crpc_verbs_dev *dev = (const struct crpc_verbs_dev *)(const void *)base;
+
+	crpc_ib_info_get(&dev->ib, info);
+	info->inline_max = dev->inline_max[CRPC_IB_RC];
+	info->inline_max_ud = dev->inline_max[CRPC_IB_UD];
+}
+
+static void
+dev_stats_get(const struct crpc_rdma *base, struct crpc_rdma_stats *stats)
+{
+	*stats = ((const struct crpc_verbs_dev *)(const void *)base)->stats;
+}
+
+static int
+dev_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
+{
+	return crpc_ib_mr_reg(&crpc_verbs_dev(base)->ib, addr, len, mr);
+}
+
+static void
+dev_mr_dereg(struct crpc_rdma *base, struct crpc_rdma_mr *mr)
+{
+	crpc_ib_mr_dereg(&crpc_verbs_dev(base)->ib, mr);
+}
+
+static int
+dev_card_get(const struct crpc_rdma *base, struct crpc_rdma_card *card)
+{
+	return crpc_ib_card_get(&((const struct crpc_verbs_dev *)(const void *)base)->ib, card);
+}
+
+static void
+dev_hand_over(struct crpc_rdma *base)
+{
+	crpc_verbs_dev(base)->owner = (struct crpc_owner){0};
+}
+
+static void
+dev_dump(const struct crpc_rdma *base, FILE *out)
+{
+	static const char *const states[] = {"idle", "ready", "error"};
+	const struct crpc_verbs_dev *dev = (const struct crpc_verbs_dev *)(const void *)base;
+
+	fprintf(out,
+		"cq: %u of %u set aside; %" PRIu64 " WRs, %" PRIu64 " polls, %" PRIu64
+		" of them empty\n",
+		dev->ib.cq_used, dev->ib.cq_depth, dev->stats.wqes, dev->stats.polls,
+		dev->stats.empty_polls);
+	for (const struct crpc_verbs_qp *qp = dev->qps; qp != NULL; qp = qp->next)
+		fprintf(out, "qp 0x%x %s: %s; depth %u posted %u retired %u reported %u\n",
+			qp->ibqp->qp_num, crpc_ib_kind_name(qp->kind), states[qp->state], qp->depth,
+			qp->posted, qp->retired, qp->reported);
+}
+
+static const struct crpc_rdma_ops verbs_ops = {
+	.name = "verbs_copyrpc",
+	.is_last = true,
+	.open = dev_open,
+	.close = dev_close,
+	.info_get = dev_info_get,
+	.stats_get = dev_stats_get,
+	.mr_reg = dev_mr_reg,
+	.mr_dereg = dev_mr_dereg,
+	.qp_create = crpc_verbs_qp_create,
+	.qp_free = crpc_verbs_qp_free,
+	.qp_addr = crpc_verbs_qp_addr,
+	.qp_connect = crpc_verbs_qp_connect,
+	.ud_create = crpc_verbs_ud_create,
+	.ud_free = crpc_verbs_ud_free,
+	.ud_addr = crpc_verbs_ud_addr,
+	.ah_create = crpc_verbs_ah_create,
+	.ah_free = crpc_verbs_ah_free,
+	.list = crpc_ib_list,
+	.hand_over = dev_hand_over,
+	.card_get = dev_card_get,
+	.dump = dev_dump,
+};
+
+CRPC_RDMA_DRIVER(verbs, verbs_ops)

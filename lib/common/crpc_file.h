@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_FILE_H
+#define CRPC_FILE_H
+
+/**
+ * @file
+ * What libraries and programs of this project do with files. Not installed.
+ */
+
+#include "crpc_util.h"
+
+CRPC_BEGIN_DECLS
+
+/**
+ * Make the new name of a file last: that is in its folder. Some file systems have nothing to sync
+ * there.
+ *
+ * @param path
+ *   Of the file.
+ * @return
+ *   0 or -errno.
+ */
+int __crpc_folder_sync(const char *path);
+
+CRPC_END_DECLS
+
+#endif

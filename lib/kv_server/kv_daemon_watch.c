@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What a daemon does beside its turns: kv_daemon.c has those. */
+#include "kv_daemon.h"
+
+void
+__crpc_kv_daemon_fail(struct crpc_kv_daemon *d, uint64_t token, int status)
+{
+	d->stats.failed++;
+	if (d->front == NULL)
+		crpc_ipc_server_fail(d->ipc, d->now, token, status);
+	else
+		d->front->fail(d->end, d->now, token, status);
+}
+
+void
+crpc_kv_daemon_join(struct crpc_kv_daemon *d, struct crpc_kv_daemon *mate)
+{
+	d->here[mate->self - mate->first] = mate;
+	mate->here[d->self - d->first] = d;
+	d->joined++;
+	mate->joined++;
+	if (mate->hop != NULL)
+		mate->hop->under_way = d->hop->under_way;
+}
+
+/* Places came back, of clients that left or died. Only deaths are reported. */
+static void
+count_deaths(struct crpc_kv_daemon *d)
+{
+	struct crpc_ipc_server_stats ipc;
+
+	crpc_ipc_server_stats(d->ipc, &ipc);
+	d->stats.deaths = ipc.deaths;
+}
+
+void
+crpc_kv_daemon_watch(struct crpc_kv_daemon *d, uint64_t now)
+{
+	struct kv_answered lost;
+	uint64_t token;
+
+	crpc_store_relaxed(&d->fate->started, 1);
+	if (d->front != NULL)
+		d->front->watch(d->end, now);
+	else if (crpc_ipc_server_reap(d->ipc) != 0)
+		count_deaths(d);
+	__crpc_kv_store_tick(d->store, now);
+	if (!d->blind)
+		__crpc_kv_tel_publish(d);
+	while (d->hop != NULL && __crpc_kv_hop_pop_lost(d->hop, now, &lost)) {
+		if (lost.origin == KV_FROM_CLIENT)
+			__crpc_kv_daemon_fail(d, lost.token, lost.status);
+		else
+			crpc_copyrpc_fail(d->net->ctx, now, lost.token, lost.status);
+	}
+	if (d->net == NULL)
+		return;
+	__crpc_kv_net_watch(d->net, now);
+	if (crpc_unlikely(crpc_load_relaxed(&d->fate->ask_stop) != 0) && d->self == d->first &&
+		crpc_exchange_acq_rel(&d->fate->ask_stop, 0) != 0)
+		__crpc_kv_net_send_stop(d->net, now);
+	while (__crpc_kv_net_pop_lost(d->net, &token))
+		__crpc_kv_daemon_fail(d, token, -EHOSTUNREACH);
+}
+
+void
+crpc_kv_daemon_insight(struct crpc_kv_daemon *d, bool on)
+{
+	d->blind = !on;
+	if (d->net != NULL)
+		crpc_copyrpc_stats_round_trips(d->net->ctx, on);
+}
+
+void
+crpc_kv_daemon_flush(struct crpc_kv_daemon *d, enum crpc_copyrpc_flush_policy policy)
+{
+	if (d->net != NULL)
+		crpc_copyrpc_flush_set(d->net->ctx, policy);
+}
+
+void
+crpc_kv_daemon_stats(const struct crpc_kv_daemon *d, struct crpc_kv_stats *stats)
+{
+	*stats = d->stats;
+	stats->waited =
+		(d->net == NULL ? 0 : d->net->waited) + (d->hop == NULL ? 0 : d->hop->waited);
+	stats->keys = __crpc_kv_store_count(d->store);
+}
+
+void
+crpc_kv_daemon_parts(const struct crpc_kv_daemon *d, struct crpc_kv_parts *parts)
+{
+	*parts = (struct crpc_kv_parts){
+		.ipc = d->ipc,
+		.segment = d->segment,
+		.blocks = &d->blocks,
+		.memory = __crpc_kv_store_memory(d->store),
+	};
+	if (d->net == NULL)
+		return;
+	parts->copyrpc = d->net->ctx;
+	parts->device = d->net->dev;
+	parts->endpoints = d->net->peers;
+}

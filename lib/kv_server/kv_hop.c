@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <stdlib.h>
+
+#include "kv_hop.h"
+
+/* Calls that flux keeps open per mate; beyond, requests wait in the queue. */
+#define WINDOW_MIN 64
+#define WINDOW_MAX 1024
+
+/* What flux carries where messages are larger than its own: the record, and the bytes in it. */
+struct by_address {
+	struct kv_record *rec;
+	uint64_t len;
+};
+
+struct crpc_flux_attr
+__crpc_kv_hop_flux_attr(uint32_t daemons, uint32_t calls, uint32_t msg_max)
+{
+	uint64_t window = crpc_max(crpc_pow2_ceil(crpc_max(calls, 1)), WINDOW_MIN);
+
+	return (struct crpc_flux_attr){
+		.nodes = daemons,
+		.window = (uint32_t)crpc_min(window, WINDOW_MAX),
+		.msg_size = msg_max <= CRPC_FLUX_MSG_MAX ? msg_max
+							 : (uint32_t)sizeof(struct by_address),
+		.deadline_ns = KV_HOP_TIMEOUT_NS,
+	};
+}
+
+static struct kv_record *
+record_at(const struct kv_hop *hop, uint64_t i)
+{
+	return (struct kv_record *)(void *)(hop->pool + i * hop->place);
+}
+
+static uint64_t
+record_index(const struct kv_hop *hop, const struct kv_record *rec)
+{
+	return (uint64_t)((const uint8_t *)rec - hop->pool) / hop->place;
+}
+
+int
+__crpc_kv_hop_open(struct kv_hop *hop, const struct kv_hop_conf *conf)
+{
+	struct kv_record *rec;
+
+	*hop = (struct kv_hop){
+		.under_way = &hop->open,
+		.daemons = conf->daemons,
+		.calls = conf->calls,
+		.msg_max = conf->msg_max,
+		.place = (uint32_t)crpc_align_up(
+			sizeof(struct kv_record) + conf->msg_max, CRPC_CACHE_LINE),
+		.by_address = conf->msg_max > CRPC_FLUX_MSG_MAX,
+	};
+	for (uint32_t i = 0; i < CRPC_DIM(hop->queue); i++)
+		STAILQ_INIT(&hop->queue[i]);
+	hop->pool = aligned_alloc(CRPC_CACHE_LINE, (size_t)conf->calls * hop->place);
+	if (hop->pool == NULL)
+		return -ENOMEM;
+	/* The bytes behind stay untouched until they are used: there may be a MiB of them. */
+	for (uint32_t i = 0; i < conf->calls; i++) {
+		rec = record_at(hop, i);
+		memset(rec, 0, sizeof(*rec));
+		rec->next = hop->free;
+		hop->free = rec;
+	}
+	hop->node = crpc_flux_join(conf->flux, conf->daemon);
+	return hop->node == NULL ? -errno : 0;
+}
+
+int
+__crpc_kv_hop_connect(struct kv_hop *hop, uint32_t daemon)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < hop->daemons && rc == 0; i++)
+		if (i != daemon)
+			rc = crpc_flux_connect(hop->node, i, &hop->ep[i]);
+	return rc;
+}
+
+void
+__crpc_kv_hop_close(struct kv_hop *hop)
+{
+	if (hop->node != NULL)
+		crpc_flux_leave(hop->node);
+	free(hop->pool);
+	*hop = (struct kv_hop){0};
+}
+
+/* None is free: those that timed out and were let go since can be used again. */
+static crpc_noinline void
+take_back(struct kv_hop *hop)
+{
+	struct kv_record **at = &hop->borrowed, *rec;
+
+	while ((rec = *at) != NULL) {
+		/* A1 pairs with R1: the owner is through with the bytes. */
+		if (crpc_load_acquire(&rec->borrowed) != 0) {
+			at = &rec->next;
+			continue;
+		}
+		*at = rec->next;
+		rec->next = hop->free;
+		hop->free = rec;
+	}
+}
+
+static int
+send(struct kv_hop *hop, uint64_t now, uint32_t mate, struct kv_record *rec, const void *msg)
+{
+	struct by_address ref = {.rec = rec, .len = rec->len};
+	uint64_t cookie = record_index(hop, rec);
+
+	if (!hop->by_address)
+		return crpc_flux_call(hop->ep[mate], now, msg, rec->len, hop->msg_max, cookie);
+	return crpc_flux_call(hop->ep[mate], now, &ref, sizeof(ref), sizeof(ref), cookie);
+}
+
+int
+__crpc_kv_hop_call(struct kv_hop *hop, uint64_t now, uint32_t mate, const void *msg, uint32_t len,
+	enum kv_origin origin, uint64_t token)
+{
+	struct kv_queue *q = &hop->queue[mate];
+	struct kv_record *rec;
+	int rc = -EAGAIN;
+
+	if (crpc_unlikely(len > hop->msg_max))
+		return -EMSGSIZE;
+	if (crpc_unlikely(hop->free == NULL))
+		take_back(hop);
+	rec = hop->free;
+	if (crpc_unlikely(rec == NULL))
+		return -ENOBUFS;
+	rec->token = token;
+	rec->origin = (uint8_t)origin;
+	rec->len = len;
+	if (hop->by_address) {
+		memcpy(rec + 1, msg, len);
+		crpc_store_relaxed(&rec->borrowed, 1);
+	}
+	if (crpc_likely(STAILQ_EMPTY(q)))
+		rc = send(hop, now, mate, rec, msg);
+	if (crpc_unlikely(rc != 0 && rc != -EAGAIN))
+		return rc;
+	hop->free = rec->next;
+	(*hop->under_way)++;
+	if (crpc_likely(rc == 0))
+		return 0;
+	if (!hop->by_address)
+		memcpy(rec + 1, msg, len);
+	STAILQ_INSERT_TAIL(q, rec, link);
+	hop->waiting++;
+	hop->waited++;
+	return 0;
+}
+
+static void
+queue_pop(struct kv_hop *hop, struct kv_queue *q)
+{
+	STAILQ_REMOVE_HEAD(q, link);
+	hop->waiting--;
+}
+
+uint32_t
+__crpc_kv_hop_drain(struct kv_hop *hop, uint64_t now)
+{
+	struct kv_record *rec;
+	struct kv_queue *q;
+	uint32_t sent = 0;
+
+	for (uint32_t i = 0; i < hop->daemons && hop->waiting != 0; i++) {
+		q = &hop->queue[i];
+		/* What flux refuses for good waits for __crpc_kv_hop_pop_lost(). */
+		while ((rec = STAILQ_FIRST(q)) != NULL && sent < CRPC_BURST_MAX &&
+			send(hop, now, i, rec, rec + 1) == 0) {
+			queue_pop(hop, q);
+			sent++;
+		}
+	}
+	return sent;
+}
+
+uint32_t
+__crpc_kv_hop_recv(struct kv_hop *hop, uint64_t now, struct crpc_req *req, uint32_t n)
+{
+	struct by_address ref;
+
+	n = crpc_flux_recv(hop->node, now, req, (uint16_t)n);
+	for (uint32_t i = 0; hop->by_address && i < n; i++) {
+		memcpy(&ref, req[i].data, sizeof(ref));
+		req[i].data = ref.rec + 1;
+		req[i].len = (uint32_t)ref.len;
+	}
+	return n;
+}
+
+void
+__crpc_kv_hop_answer(struct kv_hop *hop, uint64_t now, const struct crpc_req *req, uint32_t len)
+{
+	struct by_address ref;
+	struct kv_record *rec;
+
+	if (!hop->by_address) {
+		crpc_flux_reply(hop->node, now, req->token, hop->msg, len);
+		return;
+	}
+	rec = (struct kv_record *)(uintptr_t)req->data - 1;
+	ref = (struct by_address){.rec = rec, .len = len};
+	/* R1: the bytes before the word that gives them back. Flux orders those of the answer. */
+	crpc_store_release(&rec->borrowed, 0);
+	crpc_flux_reply(hop->node, now, req->token, &ref, sizeof(ref));
+}
+
+/* The record of an answer is free again, unless its owner may still write it. */
+static void
+record_put(struct kv_hop *hop, struct kv_record *rec, bool borrowed)
+{
+	struct kv_record **list = borrowed ? &hop->borrowed : &hop->free;
+
+	(*hop->under_way)--;
+	rec->next = *list;
+	*list = rec;
+}
+
+uint32_t
+__crpc_kv_hop_poll(struct kv_hop *hop, uint64_t now, struct kv_answered *answer, uint32_t n)
+{
+	struct crpc_done done[CRPC_BURST_MAX];
+	struct by_address ref;
+	struct kv_record *rec;
+
+	n = crpc_flux_poll(hop->node, now, done, (uint16_t)crpc_min(n, CRPC_BURST_MAX));
+	for (uint32_t i = 0; i < n; i++) {
+		rec = record_at(hop, done[i].cookie);
+		answer[i] = (struct kv_answered){
+			.data = done[i].data,
+			.len = done[i].len,
+			.status = done[i].status,
+			.origin = (enum kv_origin)rec->origin,
+			.token = rec->token,
+		};
+		if (hop->by_address && done[i].status == 0) {
+			memcpy(&ref, done[i].data, sizeof(ref));
+			answer[i].data = rec + 1;
+			answer[i].len = (uint32_t)ref.len;
+		}
+		record_put(hop, rec, hop->by_address && done[i].status != 0);
+	}
+	return n;
+}
+
+bool
+__crpc_kv_hop_pop_lost(struct kv_hop *hop, uint64_t now, struct kv_answered *answer)
+{
+	struct kv_record *rec;
+	struct kv_queue *q;
+	int rc;
+
+	for (uint32_t i = 0; i < hop->daemons && hop->waiting != 0; i++) {
+		q = &hop->queue[i];
+		rec = STAILQ_FIRST(q);
+		if (rec == NULL)
+			continue;
+		rc = send(hop, now, i, rec, rec + 1);
+		if (rc == -EAGAIN)
+			continue;
+		queue_pop(hop, q);
+		if (rc == 0)
+			continue;
+		*answer = (struct kv_answered){
+			.status = rc,
+			.origin = (enum kv_origin)rec->origin,
+			.token = rec->token,
+		};
+		record_put(hop, rec, false);
+		return true;
+	}
+	return false;
+}

@@ -1,0 +1,526 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdio_ext.h>
+#include <stdlib.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <rte_hash_crc.h>
+
+#include "crpc_file.h"
+#include "crpc_log.h"
+#include "kv_snapshot.h"
+
+#define SNAPSHOT_MAGIC   UINT64_C(0x5453564b43505243) /* "CRPCKVST" */
+#define SNAPSHOT_VERSION 1u
+/* Of a store whose keys have different sizes. */
+#define SNAPSHOT_VERSION_SIZES 2u
+
+/* Head of the file; the items follow it, and the checksum of all of it is the end. */
+struct head {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t key_size;
+	uint32_t owner;
+	uint32_t owners;
+	uint64_t items;
+	uint64_t newest; /* version that was given out */
+	uint64_t bytes;  /* of the whole file */
+	uint32_t key_min; /* 0: all keys have key_size */
+	uint32_t key_mix; /* 0 likewise; else a hash of which keys have which size */
+	uint64_t generation;
+};
+_Static_assert(sizeof(struct head) == 64, "file format");
+
+/* Head of an item; the key and the value follow. */
+struct item {
+	uint64_t version;
+	uint32_t len;
+	uint32_t ttl_ms;
+};
+_Static_assert(sizeof(struct item) == 16, "file format");
+
+/* Bytes that copy() leaves in memory for write(). */
+#define BUFFER_BYTES (2u << 20)
+
+/* A file that is read. */
+struct stream {
+	FILE *file;
+	bool bad;
+};
+
+static void
+get(struct stream *st, void *data, size_t len)
+{
+	st->bad |= fread(data, 1, len, st->file) != len;
+}
+
+static void
+name_of(const struct kv_snapshot *snap, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s.%u", snap->path, snap->owner);
+}
+
+/* Beside its place. */
+static void
+fresh_name(const struct kv_snapshot *snap, char path[PATH_MAX])
+{
+	snprintf(path, PATH_MAX, "%s.%u.new", snap->path, snap->owner);
+}
+
+/* Whether the name is still that of the open file. */
+static bool
+is_named(int fd, const char *path)
+{
+	struct stat file, name;
+
+	return fstat(fd, &file) == 0 && stat(path, &name) == 0 && file.st_dev == name.st_dev &&
+		file.st_ino == name.st_ino;
+}
+
+/*
+ * Open and lock the file that is, or was, written; @param bytes: so many were. The lock ends with
+ * the last process that has it. @return a descriptor, -EBUSY: another process writes it, -EAGAIN:
+ * one will, or another -errno.
+ */
+static int
+fresh_lock(const char *fresh, int flags, uint64_t *bytes)
+{
+	struct stat st = {0};
+	int fd, rc, tries;
+
+	for (tries = 0; tries < 10; tries++) {
+		/* Others' links are not followed, and no other user can read or lock it. */
+		fd = open(fresh, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
+		if (fd < 0)
+			return -errno;
+		if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+			rc = errno != EWOULDBLOCK ? -errno : -EAGAIN;
+			if (rc == -EAGAIN && fstat(fd, &st) == 0 && st.st_size != 0)
+				rc = -EBUSY;
+			close(fd);
+			return rc;
+		}
+		/* Its owner may have renamed or removed it before we had the lock. */
+		if (is_named(fd, fresh) && fstat(fd, &st) == 0) {
+			if (st.st_nlink == 1 && st.st_uid == geteuid())
+				break;
+			unlink(fresh); /* Another user's, or it has another name, too. */
+		}
+		close(fd);
+	}
+	if (tries == 10)
+		return -EAGAIN;
+	*bytes = (uint64_t)st.st_size;
+	return fd;
+}
+
+int
+__crpc_kv_snapshot_claim(struct kv_snapshot *snap)
+{
+	char fresh[PATH_MAX], path[PATH_MAX];
+	int fd, rc = 0;
+
+	name_of(snap, path);
+	fresh_name(snap, fresh);
+	/* What was copied before a failure is too old for the next one, but may be committed. */
+	snap->begun = false;
+	snap->claimed = true;
+	if (snap->fresh != NULL && is_named(fileno(snap->fresh), fresh))
+		return 0;
+	snap->copied = false;
+	__crpc_kv_snapshot_release(snap);
+	fd = fresh_lock(fresh, O_CREAT, &snap->removed);
+	if (fd == -EBUSY || fd == -EAGAIN)
+		return crpc_fail(-EBUSY,
+			"snapshot %s: another run has it and is alive; wait for its end or give "
+			"another path",
+			path);
+	if (fd < 0 || ftruncate(fd, 0) != 0)
+		rc = fd < 0 ? fd : -errno;
+	snap->fresh = rc == 0 ? fdopen(fd, "wbe") : NULL;
+	if (snap->fresh != NULL) {
+		snap->buffer = malloc(BUFFER_BYTES);
+		if (snap->buffer != NULL) /* Without it copy() waits for the disk. */
+			setvbuf(snap->fresh, snap->buffer, _IOFBF, BUFFER_BYTES);
+		return 0;
+	}
+	rc = rc == 0 ? -errno : rc;
+	crpc_err("snapshot %s: %s cannot be made: %s", path, fresh, strerror(-rc));
+	if (fd >= 0)
+		close(fd);
+	return rc;
+}
+
+void
+__crpc_kv_snapshot_release(struct kv_snapshot *snap)
+{
+	char fresh[PATH_MAX];
+
+	if (snap->fresh == NULL)
+		return;
+	fresh_name(snap, fresh);
+	if (is_named(fileno(snap->fresh), fresh))
+		unlink(fresh);
+	fclose(snap->fresh);
+	free(snap->buffer);
+	snap->fresh = NULL;
+}
+
+/* Sum up the first bytes of a file. A forked child may: it takes no lock. */
+static bool
+file_sum(int fd, uint64_t bytes, uint32_t *crc)
+{
+	uint8_t buf[16384];
+	uint64_t at = 0;
+	ssize_t n;
+
+	for (*crc = UINT32_MAX; at < bytes; at += (uint64_t)n) {
+		n = pread(fd, buf, crpc_min(bytes - at, sizeof(buf)), (off_t)at);
+		if (n <= 0)
+			return false;
+		*crc = rte_hash_crc(buf, (uint32_t)n, *crc);
+	}
+	return true;
+}
+
+/* An empty file with room for the head. */
+static int
+file_begin(struct kv_snapshot *snap)
+{
+	static const struct head none;
+	char fresh[PATH_MAX];
+
+	fresh_name(snap, fresh);
+	if (!is_named(fileno(snap->fresh), fresh)) /* It was removed, or is another run's. */
+		return -ENOENT;
+	__fpurge(snap->fresh); /* What a full disk did not take. */
+	rewind(snap->fresh);
+	snap->at = 0;
+	snap->items = 0;
+	snap->bytes = sizeof(none) + sizeof(uint32_t);
+	if (ftruncate(fileno(snap->fresh), 0) != 0 ||
+		fwrite(&none, sizeof(none), 1, snap->fresh) != 1)
+		return -errno;
+	return 0;
+}
+
+/* @return 1: there are more places, 0, or -errno. */
+static int
+items_put(struct kv_snapshot *snap, const struct kv_store *s, uint32_t places)
+{
+	uint32_t key_bytes = __crpc_kv_store_key_bytes(s);
+	struct kv_item it;
+	struct item head;
+	int found = 0;
+	bool young;
+
+	errno = EIO;
+	for (; places != 0 && found >= 0; places--) {
+		found = __crpc_kv_store_slot(s, snap->at, &it);
+		young = __crpc_kv_store_young(s, snap->at++);
+		if (found <= 0 || young)
+			continue;
+		head = (struct item){.version = it.version, .len = it.len, .ttl_ms = it.ttl_ms};
+		if (fwrite(&head, sizeof(head), 1, snap->fresh) != 1 ||
+			fwrite(it.key, key_bytes, 1, snap->fresh) != 1 ||
+			(it.len != 0 && fwrite(it.value, it.len, 1, snap->fresh) != 1))
+			return -errno;
+		snap->items++;
+		snap->bytes += sizeof(head) + key_bytes + it.len;
+	}
+	return found >= 0;
+}
+
+static uint32_t
+version_of(const struct kv_snapshot *snap)
+{
+	return snap->key_min == 0 ? SNAPSHOT_VERSION : SNAPSHOT_VERSION_SIZES;
+}
+
+/* For reading, and without waiting for whoever writes into a pipe. */
+static FILE *
+file_open(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+	return fd < 0 ? NULL : fdopen(fd, "rb");
+}
+
+/* Of the file that is there; 0: there is none. Files of before there were generations have 1. */
+static uint64_t
+generation_of(const char *path)
+{
+	FILE *file = file_open(path);
+	struct head head = {0};
+
+	if (file == NULL)
+		return 0;
+	if (fread(&head, sizeof(head), 1, file) != 1 || head.magic != SNAPSHOT_MAGIC)
+		head.generation = 0;
+	fclose(file);
+	return crpc_max(head.generation, 1u);
+}
+
+static int
+fail_write(const char *path, int rc)
+{
+	return crpc_fail(rc,
+		"snapshot %s: cannot be written: %s; what was there before is unchanged", path,
+		strerror(-rc));
+}
+
+static int
+begin(struct kv_snapshot *snap, const char *path)
+{
+	/* A child wrote it, gave it its name and was killed after: no byte may change. */
+	snap->copied = is_named(fileno(snap->fresh), path);
+	snap->generation = generation_of(path) + !snap->copied;
+	snap->begun = true;
+	snap->claimed = false;
+	return snap->copied ? 0 : file_begin(snap);
+}
+
+int
+__crpc_kv_snapshot_write(struct kv_snapshot *snap)
+{
+	char path[PATH_MAX];
+	int rc = 0;
+
+	name_of(snap, path);
+	if (snap->fresh == NULL)
+		return fail_write(path, -ENOENT);
+	if (!snap->begun && (!snap->copied || snap->claimed))
+		rc = begin(snap, path);
+	else if (fflush(snap->fresh) != 0)
+		rc = -errno;
+	if (rc == 0)
+		return 0;
+	snap->begun = snap->copied = false;
+	return fail_write(path, rc);
+}
+
+int64_t
+__crpc_kv_snapshot_copy(struct kv_snapshot *snap, struct kv_store *s, uint32_t places)
+{
+	char path[PATH_MAX];
+	int rc = 0;
+
+	name_of(snap, path);
+	if (snap->fresh == NULL)
+		return fail_write(path, -ENOENT);
+	if (!snap->begun)
+		rc = begin(snap, path);
+	if (rc == 0 && !snap->copied && snap->at == 0)
+		__crpc_kv_store_copying(s, true);
+	if (rc == 0 && !snap->copied)
+		rc = items_put(snap, s, places);
+	if (rc > 0)
+		return -EAGAIN;
+	__crpc_kv_store_copying(s, false);
+	snap->begun = false;
+	if (rc != 0)
+		return fail_write(path, rc);
+	if (snap->copied)
+		return __crpc_kv_store_count(s);
+	snap->newest = __crpc_kv_store_version(s);
+	snap->copied = true;
+	return (int64_t)snap->items;
+}
+
+/* What was not known before, and the sum of what is in the file, which clients cannot change. */
+static int
+file_end(const struct kv_snapshot *snap)
+{
+	const struct head head = {.magic = SNAPSHOT_MAGIC,
+		.version = version_of(snap),
+		.key_size = snap->key_size,
+		.key_min = snap->key_min,
+		.key_mix = snap->key_mix,
+		.owner = snap->owner,
+		.owners = snap->owners,
+		.items = snap->items,
+		.newest = snap->newest,
+		.bytes = snap->bytes,
+		.generation = snap->generation};
+	int fd = fileno(snap->fresh);
+	off_t end = (off_t)(snap->bytes - sizeof(uint32_t));
+	uint32_t crc;
+
+	errno = EIO;
+	if (fflush(snap->fresh) != 0 ||
+		pwrite(fd, &head, sizeof(head), 0) != (ssize_t)sizeof(head) ||
+		!file_sum(fd, (uint64_t)end, &crc) ||
+		pwrite(fd, &crc, sizeof(crc), end) != (ssize_t)sizeof(crc) || fsync(fd) != 0)
+		return -errno;
+	return 0;
+}
+
+/* Make it lasting, and only then let it take the place of what was there. */
+int
+__crpc_kv_snapshot_commit(struct kv_snapshot *snap)
+{
+	char path[PATH_MAX], fresh[PATH_MAX];
+	int rc = 0;
+
+	name_of(snap, path);
+	fresh_name(snap, fresh);
+	if (snap->fresh == NULL || !snap->copied)
+		return fail_write(path, -ENOENT);
+	if (!is_named(fileno(snap->fresh), path)) {
+		rc = file_end(snap);
+		/* Meanwhile another run may have claimed the name. */
+		if (rc == 0 && !is_named(fileno(snap->fresh), fresh))
+			rc = -ENOENT;
+		if (rc == 0 && rename(fresh, path) != 0)
+			rc = -errno;
+		if (rc != 0)
+			return fail_write(path, rc);
+	}
+	rc = __crpc_folder_sync(path);
+	if (rc == 0)
+		return 0;
+	return crpc_fail(rc,
+		"snapshot %s: is written, but its folder cannot be synced: %s; it may be "
+		"missing after a power failure, so write it again",
+		path, strerror(-rc));
+}
+
+/* The head: of this version, of this store, and of a file of this length. */
+static int
+head_check(const struct kv_snapshot *snap, const struct head *head, uint64_t bytes,
+	const char *path)
+{
+	if (head->magic != SNAPSHOT_MAGIC)
+		return crpc_fail(-EBADMSG, "snapshot %s: this is none", path);
+	if (head->version != version_of(snap))
+		return crpc_fail(-EPROTO,
+			"snapshot %s: expected version %u, found %u; 2 is that of keys of "
+			"different sizes (conf.key_min)",
+			path, version_of(snap), head->version);
+	if (head->bytes != bytes)
+		return crpc_fail(-EBADMSG,
+			"snapshot %s: expected %" PRIu64 " bytes, found %" PRIu64
+			": was it cut short?",
+			path, head->bytes, bytes);
+	if (head->key_size != snap->key_size || head->key_min != snap->key_min ||
+		head->key_mix != snap->key_mix || head->owner != snap->owner ||
+		head->owners != snap->owners)
+		return crpc_fail(-EXDEV,
+			"snapshot %s: expected keys of %u bytes (at least %u, mix %08x) and "
+			"daemon %u of %u, found %u (%u, %08x), %u of %u; start with the sizes and "
+			"numbers of the run that wrote it",
+			path, snap->key_size, snap->key_min, snap->key_mix, snap->owner,
+			snap->owners, head->key_size, head->key_min, head->key_mix, head->owner,
+			head->owners);
+	return 0;
+}
+
+static bool
+is_whole(int fd, uint64_t bytes)
+{
+	uint32_t sum, crc;
+
+	bytes -= sizeof(crc);
+	return file_sum(fd, bytes, &sum) &&
+		pread(fd, &crc, sizeof(crc), (off_t)bytes) == (ssize_t)sizeof(crc) && crc == sum;
+}
+
+/* The items of a file that is whole; their lengths are checked all the same. */
+static int
+items_get(struct stream *st, struct kv_store *s, const struct head *head, const char *path,
+	uint8_t *value)
+{
+	uint8_t key[KV_KEY_STORED_MAX];
+	struct kv_item it = {.key = key, .value = value};
+	struct item item;
+	int rc;
+
+	for (uint64_t i = 0; i < head->items; i++) {
+		get(st, &item, sizeof(item));
+		st->bad |= item.len < CRPC_KV_VALUE_MIN || item.len > CRPC_KV_VALUE_MAX;
+		get(st, key, __crpc_kv_store_key_bytes(s));
+		get(st, value, st->bad ? 0 : item.len);
+		if (st->bad)
+			return crpc_fail(-EBADMSG,
+				"snapshot %s: item %" PRIu64 " of %" PRIu64 " is not in order",
+				path, i, head->items);
+		it.len = item.len;
+		it.ttl_ms = item.ttl_ms;
+		it.version = item.version;
+		rc = __crpc_kv_store_restore(s, &it);
+		if (rc != 0)
+			return crpc_fail(-ENOSPC,
+				"snapshot %s: item %" PRIu64 " of %" PRIu64
+				", with a value of %u bytes, does not fit: a larger conf.capacity "
+				"or conf.value_max is needed",
+				path, i, head->items, item.len);
+	}
+	__crpc_kv_store_version_raise(s, head->newest);
+	return 0;
+}
+
+static int64_t
+file_read(struct kv_snapshot *snap, struct kv_store *s, FILE *file, const char *path)
+{
+	struct stream st = {.file = file};
+	struct head head;
+	uint8_t *value;
+	long bytes;
+	int rc;
+
+	if (fseek(file, 0, SEEK_END) != 0)
+		return -EIO;
+	bytes = ftell(file);
+	rewind(file);
+	get(&st, &head, sizeof(head));
+	if (st.bad || bytes < (long)(sizeof(head) + sizeof(uint32_t)))
+		return crpc_fail(-EBADMSG, "snapshot %s: %ld bytes are none", path, bytes);
+	rc = head_check(snap, &head, (uint64_t)bytes, path);
+	if (rc != 0)
+		return rc;
+	if (!is_whole(fileno(file), (uint64_t)bytes))
+		return crpc_fail(
+			-EBADMSG, "snapshot %s: its checksum is wrong: it was changed", path);
+	if (fseek(file, sizeof(head), SEEK_SET) != 0)
+		return -EIO;
+	snap->generation = crpc_max(head.generation, 1u);
+	value = malloc(CRPC_KV_VALUE_MAX);
+	rc = value == NULL ? -ENOMEM : items_get(&st, s, &head, path, value);
+	free(value);
+	return rc == 0 ? (int64_t)head.items : rc;
+}
+
+int64_t
+__crpc_kv_snapshot_read(struct kv_snapshot *snap, struct kv_store *s)
+{
+	char path[PATH_MAX], fresh[PATH_MAX];
+	FILE *file;
+	int64_t rc;
+	int fd;
+
+	name_of(snap, path);
+	fresh_name(snap, fresh);
+	fd = fresh_lock(fresh, 0, &snap->removed);
+	if (fd == -EBUSY)
+		return crpc_fail(-EBUSY,
+			"snapshot %s: a run writes a newer one now; wait for its end", path);
+	if (fd >= 0) {
+		unlink(fresh);
+		close(fd);
+	}
+	file = file_open(path);
+	if (file == NULL) {
+		rc = -errno;
+		if (rc != -ENOENT) /* Whether one must be there is the caller's to know. */
+			crpc_err("snapshot %s: cannot be opened: %s", path, strerror(errno));
+		return rc;
+	}
+	rc = file_read(snap, s, file, path);
+	fclose(file);
+	return rc;
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory from the kernel: hugepages, transparent ones, pages. */
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <linux/mman.h>
+#include <numaif.h>
+
+#include "crpc_atomic.h"
+#include "mem_source.h"
+
+#define NODES_MAX 1024u
+/* From here on it is asked whether there is as much. */
+#define ASK_MIN    ((size_t)64 << 20)
+#define WORD_BITS  (8 * sizeof(unsigned long))
+#define HUGE_FLAGS (MAP_HUGETLB | MAP_HUGE_2MB)
+
+/* Zeros at a multiple of align, and a page behind them that stops who writes too far. */
+static char *
+map(size_t len, size_t align, int flags)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), room = len + align + page;
+	char *base, *mem;
+
+	base = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (base == MAP_FAILED)
+		return NULL;
+	mem = base + (-(uintptr_t)base & (align - 1));
+	flags |= MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+	if (mmap(mem, len, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED) {
+		munmap(base, room);
+		return NULL;
+	}
+	if (mem != base)
+		munmap(base, (size_t)(mem - base));
+	munmap(mem + len + page, room - page - len - (size_t)(mem - base));
+	return mem;
+}
+
+/* Where the kernel has no policies, or a container forbids them, memory lies where it can. */
+static void
+prefer(char *mem, size_t len, int node, int mode)
+{
+	unsigned long mask[NODES_MAX / WORD_BITS] = {0};
+
+	if (node < 0 || node >= (int)NODES_MAX)
+		return;
+	mask[(size_t)node / WORD_BITS] |= 1ul << ((size_t)node % WORD_BITS);
+	mbind(mem, len, mode, mask, NODES_MAX + 1, 0);
+}
+
+static char *
+map_huge(size_t len, int node)
+{
+	char *mem = map(len, MEM_HUGE_PAGE, HUGE_FLAGS);
+
+	if (mem == NULL)
+		return NULL;
+	prefer(mem, len, node, MPOL_BIND);
+	/* What a touch would answer with SIGBUS is an error here: the node has too few. */
+	if (madvise(mem, len, MADV_POPULATE_WRITE) == 0)
+		return mem;
+	munmap(mem, len + (size_t)sysconf(_SC_PAGESIZE));
+	return NULL;
+}
+
+/* The kernel promises more pages than it has, and kills who touches them: ask it what it has. */
+static bool
+fits(size_t len)
+{
+	FILE *f = len < ASK_MIN ? NULL : fopen("/proc/meminfo", "re");
+	size_t kib = SIZE_MAX;
+	char line[128];
+
+	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+		if (sscanf(line, "MemAvailable: %zu", &kib) == 1)
+			break;
+	if (f != NULL)
+		fclose(f);
+	return len >> 10 < kib;
+}
+
+/* Of 2 MiB and more transparent hugepages, if the kernel has them. */
+static char *
+map_pages(size_t len, size_t align, int node)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	bool large = len >= MEM_HUGE_PAGE;
+	char *mem = !fits(len) ? NULL : map(len, large ? MEM_HUGE_PAGE : crpc_max(align, page), 0);
+
+	if (mem == NULL)
+		return NULL;
+	prefer(mem, len, node, MPOL_PREFERRED);
+	if (large)
+		madvise(mem, len, MADV_HUGEPAGE);
+	if (madvise(mem, len, MADV_POPULATE_WRITE) == 0)
+		return mem;
+	if (errno == EINVAL) /* Linux before 5.14 */
+		return memset(mem, 0, len);
+	munmap(mem, len + page);
+	return NULL;
+}
+
+/* Where the next one begins in its page. */
+static size_t
+colour(size_t page)
+{
+	static _Atomic uint32_t next;
+
+	return crpc_fetch_add_relaxed(&next, 1) * (size_t)CRPC_CACHE_GUARD % page;
+}
+
+void
+__crpc_mem_map(struct mem_entry *e, size_t align)
+{
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), at = 0;
+	size_t len = crpc_align_up(e->size, MEM_HUGE_PAGE);
+	char *mem = NULL;
+
+	if (e->size >= MEM_HUGE_PAGE / 2)
+		mem = map_huge(len, e->at.node);
+	if (mem == NULL) {
+		at = align <= CRPC_CACHE_GUARD && e->size < MEM_HUGE_PAGE / 2 ? colour(page) : 0;
+		len = crpc_align_up(e->size + at, page);
+		mem = map_pages(len, align, e->at.node);
+	}
+	if (mem == NULL)
+		return;
+	e->map = mem;
+	e->map_len = len + page;
+	e->mem = mem + at;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef CRPC_SPSC_INLINE_H
+#define CRPC_SPSC_INLINE_H
+
+/**
+ * @file
+ * The calls of crpc_spsc.h as part of the caller, on the same ends and the same memory: @p variant
+ * and @p esize of every call are the ring's own. Pass constants, and a call becomes the code of
+ * that variant for that size, without a test or a call in it.
+ *
+ *     lamport                                 crpc_spsc_lamport.h
+ *     fastforward, onesided, packed or        crpc_spsc_block.h
+ *     aligned
+ */
+
+#include "crpc_spsc_block.h"
+#include "crpc_spsc_lamport.h"
+
+/** Publish what was written. Producer's thread. */
+crpc_inline void
+crpc_spsc_inline_flush(struct crpc_spsc_prod *p, enum crpc_spsc_variant variant)
+{
+	if (variant == CRPC_SPSC_LAMPORT)
+		crpc_spsc_lamport_flush(p);
+	else
+		__crpc_spsc_block_flush(p, crpc_spsc_is_onesided(variant));
+}
+
+/**
+ * Room for up to @p want messages, in place.
+ *
+ * @param p
+ *   The producer's end.
+ * @param variant, esize
+ *   Of the ring.
+ * @param want
+ *   Messages wished for.
+ * @param first
+ *   Set to the first; the others follow at @p esize bytes.
+ * @return
+ *   How many, up to the end of the memory or of a block; 0: full. Write them, then commit.
+ */
+crpc_inline uint32_t
+crpc_spsc_inline_reserve(struct crpc_spsc_prod *p, enum crpc_spsc_variant variant, uint32_t esize,
+	uint32_t want, void **first)
+{
+	if (variant == CRPC_SPSC_LAMPORT)
+		return crpc_spsc_lamport_reserve(p, esize, want, first);
+	return __crpc_spsc_block_reserve(
+		p, esize, crpc_spsc_per(variant), crpc_spsc_is_onesided(variant), want, first);
+}
+
+/** Enqueue @p n messages that were written where reserve said. */
+crpc_inline void
+crpc_spsc_inline_commit(
+	struct crpc_spsc_prod *p, enum crpc_spsc_variant variant, uint32_t esize, uint32_t n)
+{
+	bool one = crpc_spsc_is_onesided(variant);
+
+	if (variant == CRPC_SPSC_LAMPORT) {
+		crpc_spsc_lamport_commit(p, n);
+		return;
+	}
+	__crpc_spsc_block_commit(p, esize, crpc_spsc_per(variant), one, n);
+	if (p->next - p->published >= p->lazy)
+		__crpc_spsc_block_flush(p, one);
+}
+
+/** Enqueue up to @p n messages that lie side by side. Returns how many; fewer: it is full. */
+crpc_inline uint32_t
+crpc_spsc_inline_enqueue_burst(struct crpc_spsc_prod *p, enum crpc_spsc_variant variant,
+	uint32_t esize, const void *msgs, uint32_t n)
+{
+	if (variant == CRPC_SPSC_LAMPORT)
+		return crpc_spsc_lamport_enqueue_burst(p, esize, msgs, n);
+	return __crpc_spsc_block_enqueue(
+		p, esize, crpc_spsc_per(variant), crpc_spsc_is_onesided(variant), msgs, n);
+}
+
+/**
+ * Up to @p want messages to read in place; they count as read.
+ *
+ * @param c
+ *   The consumer's end.
+ * @param variant, esize
+ *   Of the ring.
+ * @param want
+ *   Messages wished for.
+ * @param first
+ *   Set to the first; the others follow at @p esize bytes. Readable until the next release.
+ * @return
+ *   How many; 0: empty, or depth messages are peeked and not released.
+ */
+crpc_inline uint32_t
+crpc_spsc_inline_peek(struct crpc_spsc_cons *c, enum crpc_spsc_variant variant, uint32_t esize,
+	uint32_t want, void **first)
+{
+	if (variant == CRPC_SPSC_LAMPORT)
+		return crpc_spsc_lamport_peek(c, esize, want, first);
+	return __crpc_spsc_block_peek(
+		c, esize, crpc_spsc_per(variant), crpc_spsc_is_onesided(variant), want, first);
+}
+
+/** Give back everything that was peeked. */
+crpc_inline void
+crpc_spsc_inline_release(struct crpc_spsc_cons *c, enum crpc_spsc_variant variant, uint32_t esize)
+{
+	if (variant == CRPC_SPSC_LAMPORT)
+		crpc_spsc_lamport_release(c);
+	else
+		__crpc_spsc_block_release(
+			c, esize, crpc_spsc_per(variant), crpc_spsc_is_onesided(variant));
+}
+
+/** Dequeue up to @p n messages to @p msgs; ends an open peek. Returns how many; 0: it is empty. */
+crpc_inline uint32_t
+crpc_spsc_inline_dequeue_burst(struct crpc_spsc_cons *c, enum crpc_spsc_variant variant,
+	uint32_t esize, void *msgs, uint32_t n)
+{
+	if (variant == CRPC_SPSC_LAMPORT)
+		return crpc_spsc_lamport_dequeue_burst(c, esize, msgs, n);
+	return __crpc_spsc_block_dequeue(
+		c, esize, crpc_spsc_per(variant), crpc_spsc_is_onesided(variant), msgs, n);
+}
+
+#endif
