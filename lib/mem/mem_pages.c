@@ -15,14 +15,30 @@
 #define NODES_MAX 1024u
 /* From here on it is asked whether there is as much. */
 #define ASK_MIN    ((size_t)64 << 20)
+#define GUARD_MIN  ((size_t)64 << 10)
 #define WORD_BITS  (8 * sizeof(unsigned long))
 #define HUGE_FLAGS (MAP_HUGETLB | MAP_HUGE_2MB)
 
-/* Zeros at a multiple of align, and a page behind them that stops who writes too far. */
+#ifndef MADV_POPULATE_WRITE
+#define MADV_POPULATE_WRITE 23
+#endif
+
+/*
+ * A page behind memory stops who writes too far. Small ones have none, so that neighbours are one
+ * mapping of the kernel, which allows a process 65,530 (vm.max_map_count).
+ */
+static size_t
+guard_of(size_t len)
+{
+	return len < GUARD_MIN ? 0 : (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Zeros at a multiple of align, a page at least, with their guard. */
 static char *
 map(size_t len, size_t align, int flags)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE), room = len + align + page;
+	size_t guard = guard_of(len), page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t room = len + align - page + guard;
 	char *base, *mem;
 
 	base = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -36,7 +52,8 @@ map(size_t len, size_t align, int flags)
 	}
 	if (mem != base)
 		munmap(base, (size_t)(mem - base));
-	munmap(mem + len + page, room - page - len - (size_t)(mem - base));
+	if (mem + len + guard != base + room)
+		munmap(mem + len + guard, room - guard - len - (size_t)(mem - base));
 	return mem;
 }
 
@@ -63,7 +80,7 @@ map_huge(size_t len, int node)
 	/* What a touch would answer with SIGBUS is an error here: the node has too few. */
 	if (madvise(mem, len, MADV_POPULATE_WRITE) == 0)
 		return mem;
-	munmap(mem, len + (size_t)sysconf(_SC_PAGESIZE));
+	munmap(mem, len + guard_of(len));
 	return NULL;
 }
 
@@ -100,7 +117,7 @@ map_pages(size_t len, size_t align, int node)
 		return mem;
 	if (errno == EINVAL) /* Linux before 5.14 */
 		return memset(mem, 0, len);
-	munmap(mem, len + page);
+	munmap(mem, len + guard_of(len));
 	return NULL;
 }
 
@@ -130,6 +147,6 @@ __crpc_mem_map(struct mem_entry *e, size_t align)
 	if (mem == NULL)
 		return;
 	e->map = mem;
-	e->map_len = len + page;
+	e->map_len = len + guard_of(len);
 	e->mem = mem + at;
 }

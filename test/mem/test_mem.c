@@ -199,6 +199,31 @@ TEST(what_cannot_be_given_is_refused_with_the_reason)
 	assert_int_equal(errno, EINVAL);
 }
 
+/* The kernel allows a process 65,530 mappings; rings and tables may be more. */
+TEST(small_memory_shares_mappings)
+{
+	static void *mem[1000];
+	char line[512];
+	int before = 0, after = 0;
+	FILE *f;
+
+	f = fopen("/proc/self/maps", "re");
+	while (fgets(line, sizeof(line), f) != NULL)
+		before++;
+	fclose(f);
+	for (size_t i = 0; i < CRPC_DIM(mem); i++) {
+		mem[i] = crpc_mem_alloc("test_small", 8192, 64, NULL);
+		assert_non_null(mem[i]);
+	}
+	f = fopen("/proc/self/maps", "re");
+	while (fgets(line, sizeof(line), f) != NULL)
+		after++;
+	fclose(f);
+	for (size_t i = 0; i < CRPC_DIM(mem); i++)
+		crpc_mem_free(mem[i]);
+	assert_in_range(after, 1, before + 100);
+}
+
 TEST(memory_that_is_no_part_is_left_alone)
 {
 	char *mem = crpc_mem_alloc("test_alone", 4096, 64, NULL);
@@ -210,16 +235,16 @@ TEST(memory_that_is_no_part_is_left_alone)
 	crpc_mem_free(mem);
 }
 
-TEST(a_page_behind_memory_stops_who_writes_too_far)
+TEST(a_page_behind_large_memory_stops_who_writes_too_far)
 {
-	volatile char *mem = crpc_mem_alloc("test_guard", 8192, 4096, NULL);
+	volatile char *mem = crpc_mem_alloc("test_guard", 65536, 4096, NULL);
 	int status;
 	pid_t pid = fork();
 
 	if (pid == 0) {
 		signal(SIGSEGV, SIG_DFL);
-		mem[8191] = 1;
-		mem[8192] = 1;
+		mem[65535] = 1;
+		mem[65536] = 1;
 		_exit(0);
 	}
 	assert_int_equal(waitpid(pid, &status, 0), pid);
