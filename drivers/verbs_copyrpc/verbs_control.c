@@ -10,10 +10,11 @@
 
 static const struct crpc_rdma_ops verbs_ops;
 
+/* Of iWARP and other transports there is neither the addressing nor, mostly, a datagram. */
 static bool
-takes_any(struct ibv_device *device)
+takes(struct ibv_device *device)
 {
-	return device != NULL;
+	return device != NULL && device->transport_type == IBV_TRANSPORT_IB;
 }
 
 static void
@@ -29,7 +30,7 @@ objects_fini(struct crpc_verbs_dev *dev)
 static int
 objects_init(struct crpc_verbs_dev *dev, const struct crpc_rdma_conf *conf)
 {
-	int rc = crpc_ib_open(&dev->ib, conf, takes_any);
+	int rc = crpc_ib_open(&dev->ib, conf, takes);
 
 	if (rc != 0)
 		return rc;

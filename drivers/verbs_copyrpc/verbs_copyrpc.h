@@ -69,6 +69,7 @@ struct crpc_verbs_qp {
 	uint32_t signal_every;
 	uint32_t inline_max;
 	uint32_t rq_depth;
+	uint32_t recv_next; /**< The receive that completes next: they are posted in a circle. */
 	uint32_t msg_max;             /**< Bytes of one WR. */
 	struct crpc_verbs_sent *sent; /**< By position. */
 	struct ibv_recv_wr *recv;     /**< All receives. */

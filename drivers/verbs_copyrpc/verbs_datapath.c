@@ -349,12 +349,13 @@ recv_take(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, const struct ibv
 	uint32_t at = (uint32_t)wc->wr_id;
 
 	dev->stats.recv_cqes++;
-	if (crpc_unlikely(at >= qp->rq_depth ||
+	if (crpc_unlikely(at != qp->recv_next ||
 		    wc->opcode != (ud ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM) ||
 		    (ud && wc->byte_len - CRPC_IB_GRH > CRPC_IB_UD_LEN_MAX))) {
 		qp_fault(qp, -EIO, 0, "a completion names a message of no known kind");
 		return 0;
 	}
+	qp->recv_next = at + 1 < qp->rq_depth ? at + 1 : 0;
 	crpc_verbs_recv_link(dev, qp, at);
 	*out = (struct crpc_rdma_cqe){
 		.type = ud ? CRPC_RDMA_CQE_DGRAM : CRPC_RDMA_CQE_RECV,
@@ -404,6 +405,13 @@ attend(struct crpc_verbs_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 	return got;
 }
 
+static crpc_noinline void
+all_fault(struct crpc_verbs_dev *dev)
+{
+	for (struct crpc_verbs_qp *qp = dev->qps; qp != NULL; qp = qp->next)
+		qp_fault(qp, -EIO, 0, "the completion queue has failed");
+}
+
 static uint16_t
 drain(struct crpc_verbs_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
 {
@@ -417,6 +425,8 @@ drain(struct crpc_verbs_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint1
 			got += wc_take(dev, &wc[i], &out[got]);
 		/* Those without an outcome for the user do not fill the array. */
 	} while (num > 0 && num == wanted);
+	if (crpc_unlikely(num < 0))
+		all_fault(dev);
 	return got;
 }
 

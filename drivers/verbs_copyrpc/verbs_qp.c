@@ -7,6 +7,7 @@
 #include "crpc_log.h"
 #include "verbs_copyrpc.h"
 
+/* NULL with errno. Some devices take any inline size, and say in the answer what they have. */
 static struct ibv_qp *
 ibqp_create(struct crpc_verbs_dev *dev, uint8_t kind, uint32_t sq_depth, uint32_t rq_depth,
 	uint32_t inline_max)
@@ -22,7 +23,13 @@ ibqp_create(struct crpc_verbs_dev *dev, uint8_t kind, uint32_t sq_depth, uint32_
 		.qp_type = kind == CRPC_IB_UD ? IBV_QPT_UD : IBV_QPT_RC,
 	};
 
-	return ibv_create_qp(dev->ib.pd, &attr);
+	struct ibv_qp *qp = ibv_create_qp(dev->ib.pd, &attr);
+
+	if (qp == NULL || attr.cap.max_inline_data >= inline_max)
+		return qp;
+	ibv_destroy_qp(qp);
+	errno = EINVAL;
+	return NULL;
 }
 
 uint32_t

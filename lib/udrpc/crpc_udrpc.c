@@ -133,7 +133,7 @@ state_init(struct crpc_udrpc *ctx, const struct crpc_rdma_info *info)
 {
 	const struct crpc_udrpc_conf *conf = &ctx->conf;
 
-	ctx->inline_max = (uint32_t)crpc_min(info->inline_max, INLINE_MAX);
+	ctx->inline_max = (uint32_t)crpc_min(info->inline_max_ud, INLINE_MAX);
 	ctx->signal_every = conf->sq_depth / 4;
 	TAILQ_INIT(&ctx->sending);
 	TAILQ_INIT(&ctx->ending);
