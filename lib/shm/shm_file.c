@@ -206,8 +206,9 @@ __crpc_shm_file_create(const char *path, mode_t mode, gid_t gid)
 	int fd, rc;
 	struct stat st;
 
+	/* Others come in below, when the file belongs to their group. */
 	for (int round = 0; round < CREATE_ROUNDS; round++) {
-		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode);
+		fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, mode & S_IRWXU);
 		if (fd < 0 && errno != EEXIST)
 			return __crpc_shm_failed(path, "cannot create it", -errno);
 		if (fd < 0) {
