@@ -242,9 +242,11 @@ run(const struct kv_options *o)
 		if (report(o, &load, &res) != 0 || kv_result_faults(&res) != 0 ||
 			res.counts.failed != 0)
 			rc = APP_EXIT_RUN;
-		if (app_records_close(&records) != 0)
-			rc = app_fail("--history: not all operations had room; give more "
-				      "--history-ops, or a --rate");
+		if (app_records_close(&records) != 0) {
+			app_fail("--history: not all operations had room; give more "
+				 "--history-ops, or a --rate");
+			rc = APP_EXIT_RUN;
+		}
 	}
 	app_load_fini(&load);
 	app_keys_fini(&conf.keys);

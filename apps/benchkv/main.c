@@ -130,6 +130,14 @@ report_total(struct kv_main *m, const struct kv_result *total)
 	return rc;
 }
 
+/* A total without a rank is not what was asked for, unless somebody stopped the run. */
+static int
+missing(const struct kv_rank *r, uint32_t rank)
+{
+	printf("rank %u gave no results\n", rank);
+	return r->run.interrupted ? 0 : -ENODATA;
+}
+
 /* Gather all figures and print them. */
 static int
 report(struct kv_main *m, const struct kv_result *mine)
@@ -151,7 +159,7 @@ report(struct kv_main *m, const struct kv_result *mine)
 				kv_result_take(&other)))
 			rc |= report_rank(m, &total, res);
 		else
-			printf("rank %u gave no results\n", i);
+			rc |= missing(r, i);
 	}
 	return rc | report_total(m, &total);
 }

@@ -197,7 +197,7 @@ kv_rank_snapshot_wait(struct kv_rank *r, bool patient)
 int
 kv_rank_capacity(struct kv_rank *r)
 {
-	uint64_t keys = 1, limit = r->opt.memory_limit / r->daemons;
+	uint64_t keys = 1, limit = (r->opt.memory_limit + r->daemons - 1) / r->daemons;
 	uint64_t asked = r->opt.capacity / r->daemons;
 	struct crpc_kv_server_conf *conf = &r->conf;
 	uint8_t key[CRPC_KV_KEY_MAX];

@@ -80,7 +80,7 @@ app_records_call(struct app_records *r, const struct app_history_op *op)
 		return APP_NO_RECORD;
 	if (number == r->max) {
 		r->head->lost++;
-		return APP_NO_RECORD;
+		return APP_NO_ROOM;
 	}
 	r->op[number] = *op;
 	r->op[number].call = r->now_ns();
@@ -91,7 +91,9 @@ app_records_call(struct app_records *r, const struct app_history_op *op)
 void
 app_records_undo(struct app_records *r, uint64_t number)
 {
-	if (number != APP_NO_RECORD)
+	if (number == APP_NO_ROOM)
+		r->head->lost--;
+	else if (number != APP_NO_RECORD)
 		r->head->ops--;
 }
 
@@ -119,7 +121,7 @@ app_records_answer(
 {
 	struct app_history_op *op;
 
-	if (number == APP_NO_RECORD)
+	if (number >= APP_NO_ROOM)
 		return;
 	op = &r->op[number];
 	op->ret = r->now_ns();

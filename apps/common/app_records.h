@@ -27,8 +27,9 @@ struct app_records {
 	uint64_t (*now_ns)(void);
 };
 
-/** In place of an operation's number: it is not recorded. */
+/** In place of an operation's number: its key is not recorded, or there is no room. */
 #define APP_NO_RECORD UINT64_MAX
+#define APP_NO_ROOM   (UINT64_MAX - 1)
 
 /**
  * Make the file.

@@ -119,8 +119,10 @@ kvd_cluster_create(
 {
 	struct kvd_cluster *c = calloc(1, sizeof(*c));
 
-	if (c == NULL)
+	if (c == NULL) {
+		app_fail("no memory for the cluster");
 		return NULL;
+	}
 	*c = (struct kvd_cluster){.server = s, .hello = *hello, .listener = -1};
 	for (uint32_t i = 0; i < KVD_STRANGERS; i++)
 		c->stranger[i].fd = -1;

@@ -123,19 +123,19 @@ member_read(struct kvd_config *c, const struct app_opt *t, size_t n, const char 
 	for (i = 1; i < n && strcmp(t[i].name, name) != 0; i++) /* 0 is --config. */
 		;
 	if (i == n)
-		return app_fail_once("%s: \"%.64s\": expected the name of an option, found an "
+		return app_fail("%s: \"%.64s\": expected the name of an option, found an "
 				     "unknown one; --help lists them",
 			file, name);
 	text = member_text(&t[i], name, value);
 	if (text == NULL)
-		return app_fail_once("%s: \"%s\": expected %s, found %s", file, name,
+		return app_fail("%s: \"%s\": expected %s, found %s", file, name,
 			t[i].type == APP_OPT_UINT ? "an integer" : "a string",
 			types[json_typeof(value)]);
 	c->text[c->texts++] = text;
 	app_fail_hold(true);
 	rc = app_opt_parse(t, n, 1, &text);
 	app_fail_hold(false);
-	return rc == 0 ? 0 : app_fail_once("%s: \"%s\": %s", file, name, app_fail_held());
+	return rc == 0 ? 0 : app_fail("%s: \"%s\": %s", file, name, app_fail_held());
 }
 
 static int
@@ -147,12 +147,12 @@ file_read(struct kvd_config *c, const struct app_opt *t, size_t n)
 	int rc = 0;
 
 	if (root == NULL)
-		return app_fail_once(
+		return app_fail(
 			"%s: line %d: expected a JSON object with names of options: %s", c->file,
 			error.line, error.text);
 	c->text = calloc(json_object_size(root) + 1, sizeof(*c->text));
 	if (!json_is_object(root) || c->text == NULL)
-		rc = app_fail_once("%s: expected a JSON object with names of options", c->file);
+		rc = app_fail("%s: expected a JSON object with names of options", c->file);
 	json_object_foreach(root, name, value) if (rc == 0) rc = member_read(c, t, n, name, value);
 	json_decref(root);
 	return rc;
@@ -167,7 +167,7 @@ access_read(struct kvd_config *c)
 	char *end;
 
 	v = strtoul(c->mode_text, &end, 8);
-	if (*c->mode_text < '0' || *c->mode_text > '7' || *end != '\0' || (v & ~0066ul) != 0600)
+	if (*end != '\0' || (v != 0600 && v != 0660 && v != 0666))
 		return app_fail_once("--access '%s': expected 0600, 0660 or 0666", c->mode_text);
 	c->mode = (mode_t)v;
 	if (c->group == NULL)
@@ -175,7 +175,7 @@ access_read(struct kvd_config *c)
 	group = getgrnam(c->group);
 	v = strtoul(c->group, &end, 10);
 	if (group == NULL && (*c->group < '0' || *c->group > '9' || *end != '\0' || v > INT32_MAX))
-		return app_fail_once("--group '%s': there is no such group here", c->group);
+		return app_fail("--group '%s': there is no such group here", c->group);
 	c->gid = group != NULL ? group->gr_gid : (gid_t)v;
 	return 0;
 }

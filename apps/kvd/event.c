@@ -1,21 +1,79 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "app_fail.h"
+#include "crpc_atomic.h"
 #include "event.h"
 
 static enum crpc_log_level wanted = CRPC_LOG_NOTICE;
+static pthread_t control;
+
+/*
+ * Lines of the loops: none waits for a terminal, a pipe or another loop, whatever its clients make
+ * it log. What finds no room, or the lock taken, is counted.
+ */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static char kept[8192]; /* Each with its zero. */
+static size_t kept_len;
+static _Atomic uint64_t dropped;
+
+static void
+keep(const char *type, const char *line)
+{
+	size_t room;
+	int len = -1;
+
+	if (pthread_mutex_trylock(&lock) == 0) {
+		room = sizeof(kept) - kept_len;
+		len = snprintf(kept + kept_len, room, "%s: %s", type, line);
+		if (len < 0 || (size_t)len >= room)
+			len = -1;
+		else
+			kept_len += (size_t)len + 1;
+		pthread_mutex_unlock(&lock);
+	}
+	if (len < 0)
+		crpc_fetch_add_relaxed(&dropped, 1);
+}
 
 static void
 sink(enum crpc_log_level level, const char *type, const char *line)
 {
 	(void)level;
-	app_note("%s: %s", type, line);
+	if (pthread_equal(pthread_self(), control))
+		app_note("%s: %s", type, line);
+	else
+		keep(type, line);
+}
+
+void
+kvd_event_turn(void)
+{
+	char text[sizeof(kept)];
+	uint64_t lost;
+	size_t len;
+
+	pthread_mutex_lock(&lock);
+	len = kept_len;
+	memcpy(text, kept, len);
+	kept_len = 0;
+	pthread_mutex_unlock(&lock);
+	for (size_t at = 0; at < len; at += strlen(text + at) + 1)
+		app_note("%s", text + at);
+	lost = crpc_load_relaxed(&dropped);
+	if (lost == 0)
+		return;
+	crpc_fetch_add_relaxed(&dropped, -lost);
+	app_note("%" PRIu64 " lines more from the loops", lost);
 }
 
 void
 kvd_event_level(unsigned int level)
 {
+	control = pthread_self();
 	wanted = CRPC_LOG_ERR + level;
 	crpc_log_set_sink(sink, wanted);
 }

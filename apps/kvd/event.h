@@ -9,10 +9,16 @@
 
 #include "crpc_log.h"
 
-/** Print lines up to a level: 0, errors, to 4, debug; those of the libraries too. */
+/**
+ * Print lines up to a level: 0, errors, to 4, debug; those of the libraries too. Called by the
+ * control thread: lines of other threads wait for its next kvd_event_turn().
+ */
 void kvd_event_level(unsigned int level);
 
-/** One line, if the level is wanted. Any thread. */
+/** Print the lines of other threads. Control thread. */
+void kvd_event_turn(void);
+
+/** One line, if the level is wanted. Control thread. */
 void kvd_event(enum crpc_log_level level, const char *fmt, ...) crpc_printf(2, 3);
 
 #endif

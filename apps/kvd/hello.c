@@ -73,17 +73,17 @@ kvd_secret_read(const char *path, uint8_t secret[KVD_SECRET_MAX])
 	if (fd < 0 || fstat(fd, &st) != 0) {
 		if (fd >= 0)
 			close(fd);
-		return app_fail_once("--secret-file: %s cannot be read: %s", path, strerror(errno));
+		return app_fail("--secret-file: %s cannot be read: %s", path, strerror(errno));
 	}
 	len = read(fd, text, sizeof(text));
 	close(fd);
 	if (len > 0 && text[len - 1] == '\n')
 		len--;
 	if (len < KVD_SECRET_MIN || len > KVD_SECRET_MAX)
-		return app_fail_once("--secret-file: %s: expected %d to %d bytes, found %s", path,
+		return app_fail("--secret-file: %s: expected %d to %d bytes, found %s", path,
 			KVD_SECRET_MIN, KVD_SECRET_MAX, len < KVD_SECRET_MIN ? "fewer" : "more");
 	if ((st.st_mode & 077) != 0)
-		return app_fail_once("--secret-file: %s: expected mode 0600, found %04o: other "
+		return app_fail("--secret-file: %s: expected mode 0600, found %04o: other "
 				     "users can read it; chmod 600 it",
 			path, st.st_mode & 07777);
 	memset(secret, 0, KVD_SECRET_MAX);

@@ -64,7 +64,7 @@ line_read(struct kvd_hosts *h, const char *path, uint32_t number, char *line)
 	uint32_t i;
 
 	if (strlen(line) == LINE_MAX_BYTES - 1 && line[LINE_MAX_BYTES - 2] != '\n')
-		return app_fail_once("%s: line %u: expected at most %d bytes, found more", path,
+		return app_fail("%s: line %u: expected at most %d bytes, found more", path,
 			number, LINE_MAX_BYTES - 2);
 	line += strspn(line, " \t");
 	len = strcspn(line, "#\r\n");
@@ -74,16 +74,16 @@ line_read(struct kvd_hosts *h, const char *path, uint32_t number, char *line)
 	if (len == 0)
 		return 0;
 	if (h->n == CRPC_KV_RANKS_MAX)
-		return app_fail_once("%s: line %u: expected at most %d ranks, found more", path,
+		return app_fail("%s: line %u: expected at most %d ranks, found more", path,
 			number, CRPC_KV_RANKS_MAX);
 	snprintf(found, sizeof(found), "%s", line);
 	if (!line_parse(line, host))
-		return app_fail_once(
+		return app_fail(
 			"%s: line %u: expected HOST, HOST:PORT or [ADDRESS]:PORT, found '%s'", path,
 			number, found);
 	i = same_as(h, host);
 	if (i != h->n)
-		return app_fail_once("%s: line %u: expected another host or port than rank %u has, "
+		return app_fail("%s: line %u: expected another host or port than rank %u has, "
 				     "found '%s'",
 			path, number, i, found);
 	h->n++;
@@ -100,14 +100,14 @@ kvd_hosts_read(struct kvd_hosts *h, const char *path)
 
 	*h = (struct kvd_hosts){0};
 	if (f == NULL)
-		return app_fail_once("--hosts: %s cannot be read: %s", path, strerror(errno));
+		return app_fail("--hosts: %s cannot be read: %s", path, strerror(errno));
 	h->host = calloc(CRPC_KV_RANKS_MAX, sizeof(*h->host));
 	if (h->host == NULL)
-		rc = app_fail_once("no memory for the hosts");
+		rc = app_fail("no memory for the hosts");
 	while (rc == 0 && fgets(line, sizeof(line), f) != NULL)
 		rc = line_read(h, path, ++number, line);
 	if (rc == 0 && (ferror(f) || h->n == 0))
-		rc = app_fail_once(
+		rc = app_fail(
 			"%s: expected a line HOST[:PORT] for each rank, found none", path);
 	fclose(f);
 	if (rc != 0)
@@ -188,7 +188,7 @@ kvd_hosts_find(const struct kvd_hosts *h, const char *path, uint64_t *rank)
 	uint32_t found = 0;
 
 	if (getifaddrs(&mine) != 0)
-		return app_fail_once("the addresses of this host are not known: %s; give --rank N",
+		return app_fail("the addresses of this host are not known: %s; give --rank N",
 			strerror(errno));
 	for (uint32_t i = 0; i < h->n; i++) {
 		if (!is_here(&h->host[i], mine))
@@ -199,7 +199,7 @@ kvd_hosts_find(const struct kvd_hosts *h, const char *path, uint64_t *rank)
 	freeifaddrs(mine);
 	if (found == 1)
 		return 0;
-	return app_fail_once("%s: expected one line with an address of this host, found %u; give "
+	return app_fail("%s: expected one line with an address of this host, found %u; give "
 			     "--rank N",
 		path, found);
 }

@@ -404,7 +404,8 @@ static int
 bulk_end(struct bulk *b, const char *path, int rc)
 {
 	settle(b, 0);
-	if (ferror(b->f) || fflush(b->f) != 0)
+	/* A signal that interrupts reading is no error of the file. */
+	if (app_stopped() == 0 && (ferror(b->f) || fflush(b->f) != 0))
 		rc = failed(b->c->name, path, -EIO);
 	if (b->f != stdin && b->f != stdout)
 		fclose(b->f);
@@ -581,7 +582,7 @@ help(int argc, char *const *argv)
 	       "2 bad usage, or no service.\n");
 }
 
-/* Connect to the service, or, if it has several daemons, to one of them: NAME.RANK.DAEMON. */
+/* Connect to the service; of several ranks or daemons to one: NAME.RANK, or NAME.RANK.DAEMON. */
 static struct crpc_kv *
 connect_service(void)
 {
@@ -596,8 +597,10 @@ connect_service(void)
 
 	snprintf(path, sizeof(path), SHM "%s", opt.name);
 	if (access(path, F_OK) != 0 && strpbrk(opt.name, "*?[\\/") == NULL) {
-		snprintf(path, sizeof(path), SHM "%s.[0-9]*.*[0-9]", opt.name);
+		snprintf(path, sizeof(path), SHM "%s.[0-9]*[0-9]", opt.name);
 		glob(path, 0, NULL, &daemons);
+		snprintf(path, sizeof(path), SHM "%s.[0-9]", opt.name);
+		glob(path, daemons.gl_pathc != 0 ? GLOB_APPEND : 0, NULL, &daemons);
 	}
 	for (i = 0; i < daemons.gl_pathc && found == NULL; i++) {
 		conf.name = daemons.gl_pathv[i] + strlen(SHM);

@@ -103,8 +103,7 @@ kvd_loops_start(struct kvd_loops *l, struct crpc_kv_server *s, uint32_t daemons,
 
 	*l = (struct kvd_loops){
 		.n = (uint32_t)crpc_max(crpc_min(workers, daemons), 1), .on_main = workers == 0};
-	l->loop = aligned_alloc(
-		CRPC_CACHE_GUARD, l->n * crpc_align_up(sizeof(*l->loop), CRPC_CACHE_GUARD));
+	l->loop = aligned_alloc(CRPC_CACHE_GUARD, l->n * sizeof(*l->loop));
 	if (l->loop == NULL)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < l->n; i++)

@@ -33,7 +33,7 @@ struct kvd_loop {
 	_Atomic uint64_t busy_ns;          /**< When it did something last. */
 	_Atomic uint64_t keys;             /**< Of its daemons, now. */
 	_Atomic uint64_t requests, failed; /**< So far. */
-};
+} crpc_aligned(CRPC_CACHE_GUARD);
 
 struct kvd_loops {
 	struct kvd_loop *loop;

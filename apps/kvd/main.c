@@ -146,7 +146,7 @@ open_server(struct kvd *k)
 		.key_size = k->hello.key_size,
 		.value_max = k->hello.value_size,
 		.capacity = capacity(c),
-		.block_bytes = c->memory_limit / c->daemons,
+		.block_bytes = (c->memory_limit + c->daemons - 1) / c->daemons,
 		.name = c->name,
 		.clients = (uint32_t)c->clients,
 		.depth = (uint32_t)c->depth,
@@ -282,6 +282,7 @@ control_turn(struct kvd *k)
 	uint64_t now;
 
 	kvd_loops_turn(&k->loops);
+	kvd_event_turn();
 	now = crpc_clock_ns();
 	if (k->cluster != NULL)
 		kvd_cluster_turn(k->cluster, now, wait_ms);
@@ -310,8 +311,9 @@ serve(struct kvd *k)
 static bool
 is_quiet(const struct kvd *k, uint64_t now)
 {
+	/* Loops have clocks of their own: one may be ahead of now. */
 	for (uint32_t i = 0; i < k->loops.n; i++)
-		if (now - crpc_load_relaxed(&k->loops.loop[i].busy_ns) < QUIET_NS)
+		if (now < crpc_load_relaxed(&k->loops.loop[i].busy_ns) + QUIET_NS)
 			return false;
 	return true;
 }
@@ -374,6 +376,11 @@ run(struct kvd *k)
 	serve(k);
 	drain(k);
 	kvd_loops_stop(&k->loops);
+	kvd_event_turn();
+	/* No client and no rank waits until the disk is done. */
+	kvd_cluster_free(k->cluster);
+	k->cluster = NULL;
+	crpc_kv_server_close(k->server);
 	return kvd_saver_end(&k->saver) == 0 ? 0 : APP_EXIT_RUN;
 }
 

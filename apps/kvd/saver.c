@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -65,14 +66,13 @@ slice(struct kvd_saver *v)
 	const struct kvd_loop *l = &v->loops->loop[v->loop];
 	uint32_t daemon = l->number[v->daemon];
 	int rc = crpc_kv_server_snapshot_write(v->server, daemon);
-	uint64_t begin;
+	uint64_t begin = crpc_clock_ns();
 	int64_t keys;
 
 	if (rc == 0)
 		rc = kvd_loop_pause(v->loops, v->loop);
 	if (rc != 0)
 		return rc;
-	begin = crpc_clock_ns();
 	keys = crpc_kv_server_snapshot_copy(v->server, daemon, v->places);
 	v->stood_ns = crpc_max(v->stood_ns, crpc_clock_ns() - begin);
 	kvd_loop_resume(v->loops, v->loop);
@@ -87,13 +87,12 @@ slice(struct kvd_saver *v)
 }
 
 static void
-failed(int rc)
+failed(const char *why)
 {
 	crpc_store_relaxed(
 		&kvd_health.snapshots_failed, crpc_load_relaxed(&kvd_health.snapshots_failed) + 1);
 	kvd_event(CRPC_LOG_ERR,
-		"the snapshot was not written: %s; daemons that failed keep the one before",
-		strerror(-rc));
+		"the snapshot was not written: %s; daemons that failed keep the one before", why);
 }
 
 static void
@@ -103,8 +102,8 @@ written(struct kvd_saver *v)
 	crpc_store_relaxed(&kvd_health.snapshot_keys, v->keys);
 	crpc_store_relaxed(&kvd_health.snapshot_time, (uint64_t)time(NULL));
 	kvd_event(CRPC_LOG_NOTICE,
-		"snapshot of %" PRIu64 " keys written in %.0f ms; loops stood %.1f ms", v->keys,
-		(double)(crpc_clock_ns() - v->begin_ns) / 1e6, (double)v->stood_ns / 1e6);
+		"snapshot of %" PRIu64 " keys written in %.0f ms; loops stood at most %.1f ms",
+		v->keys, (double)(crpc_clock_ns() - v->begin_ns) / 1e6, (double)v->stood_ns / 1e6);
 }
 
 /* Above all descriptors that are open now. */
@@ -169,23 +168,28 @@ copy_some(struct kvd_saver *v)
 	if (rc == 0)
 		rc = writer_start(v);
 	if (rc < 0)
-		failed(rc);
+		failed(strerror(-rc));
 }
 
 /* @return true: there is no child any more. */
 static bool
 writer_wait(struct kvd_saver *v, int options)
 {
+	char why[64];
 	int status;
 	pid_t pid = waitpid(v->writer, &status, options);
 
 	if (pid == 0 || (pid < 0 && errno == EINTR))
 		return false;
 	v->writer = 0;
-	if (pid > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+	if (pid > 0 && WIFSIGNALED(status)) {
+		snprintf(why, sizeof(why), "its process was ended by signal %d", WTERMSIG(status));
+		failed(why);
+	} else if (pid < 0 || WEXITSTATUS(status) != 0) {
+		failed(strerror(pid < 0 ? errno : WEXITSTATUS(status)));
+	} else {
 		written(v);
-	else
-		failed(pid > 0 && WIFEXITED(status) ? -WEXITSTATUS(status) : -ECHILD);
+	}
 	return true;
 }
 
@@ -210,7 +214,7 @@ kvd_saver_turn(struct kvd_saver *v, uint64_t now_ns)
 	rc = start(v, now_ns);
 	v->copying = rc == 0;
 	if (rc != 0)
-		failed(rc);
+		failed(strerror(-rc));
 }
 
 int
@@ -227,7 +231,7 @@ kvd_saver_end(struct kvd_saver *v)
 		if (crpc_clock_ns() > end) {
 			/* The next run has the name then. */
 			kill(v->writer, SIGKILL);
-			failed(-ETIMEDOUT);
+			failed("its process had 60 s");
 			return -ETIMEDOUT;
 		}
 		nanosleep(&nap, NULL);
@@ -239,7 +243,7 @@ kvd_saver_end(struct kvd_saver *v)
 	if (rc == 0)
 		rc = crpc_kv_server_snapshot_commit(v->server);
 	if (rc != 0)
-		failed(rc);
+		failed(strerror(-rc));
 	else
 		written(v);
 	return rc;

@@ -26,7 +26,7 @@ struct kvd_saver {
 	uint32_t places;            /**< Of a store, that are copied while a loop stands. */
 	uint64_t every_ns, next_ns; /**< 0: only on request. */
 	uint64_t begin_ns;          /**< Of the one that is written. */
-	uint64_t stood_ns;          /**< The longest that a loop stood for it. */
+	uint64_t stood_ns;          /**< The longest that a loop may have stood for it. */
 	uint64_t keys;              /**< Of the last, or that were read at the start. */
 	uint32_t missing;           /**< Files at the start. */
 	bool copying;               /**< Keys are copied, each turn some: */

@@ -269,6 +269,12 @@ bool crpc_kv_server_stopped(const struct crpc_kv_server *s);
 void crpc_kv_server_leave(struct crpc_kv_server *s);
 
 /**
+ * All daemons have made their last turn: clients' open calls end with -ECONNRESET, other ranks are
+ * no longer heard. The keys stay, for a last snapshot.
+ */
+void crpc_kv_server_close(struct crpc_kv_server *s);
+
+/**
  * Two daemons of a server will be run by one thread: each serves plain requests for the other's
  * keys at once, instead of passing them on. Before their first turn.
  */

@@ -347,22 +347,36 @@ crpc_kv_server_create(const struct crpc_kv_server_conf *conf)
 }
 
 void
-crpc_kv_server_free(struct crpc_kv_server *s)
+crpc_kv_server_close(struct crpc_kv_server *s)
 {
 	struct kv_part *p;
 
-	if (s == NULL)
-		return;
 	__crpc_kv_server_hand_over(s);
 	for (uint32_t i = 0; i < s->conf.daemons; i++) {
 		p = &s->part[i];
 		if (p->d == NULL)
 			continue;
 		crpc_ipc_server_free(p->d->ipc);
-		__crpc_kv_store_free(p->d->store);
-		crpc_kv_blocks_close(&p->d->blocks);
+		p->d->ipc = NULL;
 		__crpc_kv_hop_close(&p->hop);
 		__crpc_kv_net_close(&p->net);
+	}
+}
+
+void
+crpc_kv_server_free(struct crpc_kv_server *s)
+{
+	struct kv_part *p;
+
+	if (s == NULL)
+		return;
+	crpc_kv_server_close(s);
+	for (uint32_t i = 0; i < s->conf.daemons; i++) {
+		p = &s->part[i];
+		if (p->d == NULL)
+			continue;
+		__crpc_kv_store_free(p->d->store);
+		crpc_kv_blocks_close(&p->d->blocks);
 		__crpc_kv_snapshot_release(&p->snapshot);
 		crpc_mem_free(p->d);
 	}

@@ -538,6 +538,27 @@ a_history_has_one_run_at_a_time(void **state)
 	unlink(path);
 }
 
+/* A call that is refused is made again, and is not to be missed before it was sent. */
+static void
+a_full_history_lacks_what_was_sent(void **state)
+{
+	const struct app_history_op op = {.key = 1, .kind = APP_HISTORY_GET};
+	char path[] = "/tmp/test_load.XXXXXX";
+	struct app_records records;
+	int fd = mkstemp(path);
+
+	assert_true(fd >= 0);
+	close(fd);
+	assert_int_equal(app_records_open(&records, path, 1, 5, crpc_clock_ns), 0);
+	assert_int_equal(app_records_call(&records, &op), 0);
+	for (int i = 0; i < 3; i++)
+		app_records_undo(&records, app_records_call(&records, &op));
+	assert_int_equal(records.head->lost, 0);
+	assert_true(app_records_call(&records, &op) >= APP_NO_ROOM);
+	assert_int_equal(app_records_close(&records), 1);
+	unlink(path);
+}
+
 /* A link in its place leads to no other file; what is written can be read by its owner alone. */
 static void
 a_history_is_its_owners_alone(void **state)
@@ -587,6 +608,7 @@ main(void)
 		cmocka_unit_test(scans_go_on),
 		cmocka_unit_test(cooldown_counts_nothing),
 		cmocka_unit_test(a_history_has_one_run_at_a_time),
+		cmocka_unit_test(a_full_history_lacks_what_was_sent),
 		cmocka_unit_test(a_history_is_its_owners_alone),
 	};
 

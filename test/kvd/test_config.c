@@ -131,6 +131,7 @@ options_are_checked(void **state)
 	refused("--name kv --keys 9 --access 0777", "expected 0600, 0660 or 0666");
 	refused("--name kv --keys 9 --access 4600", "--access");
 	refused("--name kv --keys 9 --access 60", "--access");
+	refused("--name kv --keys 9 --access 0640", "expected 0600, 0660 or 0666");
 	refused("--name kv --keys 9 --group no_such_group", "no_such_group");
 	refused("--name kv --keys 9 --snapshot-every 5", "--snapshot PATH");
 	refused("--name kv --keys 9 --restore-missing allow", "--snapshot PATH");
