@@ -37,6 +37,7 @@ struct star;
 struct contract_layer {
 	const char *name;
 	bool counters_near_end; /**< star.near_end works. */
+	bool is_slow;           /**< A quarter of the schedules will do. */
 	uint32_t msg_max;       /**< Bytes of a request or reply, at most MSG_MAX. */
 
 	/** Make the server and all clients, connected. */

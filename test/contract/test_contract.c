@@ -744,6 +744,10 @@ schedules(void **state, bool trouble)
 	const char *one = getenv("CONTRACT_SEED"), *many = getenv("CONTRACT_SEEDS");
 	uint64_t seed = one != NULL ? strtoull(one, NULL, 0) : 1;
 	uint64_t n = one != NULL ? 1 : many != NULL ? strtoull(many, NULL, 0) : 60;
+	const struct contract_layer *layer = *state;
+
+	if (layer->is_slow)
+		n = crpc_max(n / 4, 1u);
 
 	print_message("CONTRACT_SEED=%llu and on, %llu schedules\n", (unsigned long long)seed,
 		(unsigned long long)n);
