@@ -28,8 +28,10 @@ front_reply(struct crpc_kv_daemon *d, uint64_t token, const void *data, uint32_t
 static inline void
 reply_or_fail(struct crpc_kv_daemon *d, uint64_t token, const void *data, uint32_t len)
 {
-	if (crpc_unlikely(front_reply(d, token, data, len) == -EMSGSIZE))
-		__crpc_kv_daemon_fail(d, token, -EMSGSIZE);
+	int rc = front_reply(d, token, data, len);
+
+	if (crpc_unlikely(rc == -EMSGSIZE || rc == -EOPNOTSUPP))
+		__crpc_kv_daemon_fail(d, token, rc);
 }
 
 /* Requests that came in blocks become the messages in those; none, where a block has none. */
@@ -89,8 +91,12 @@ ipc_pass_large(struct crpc_kv_daemon *d, uint64_t token, const void *data, uint3
 static void
 ipc_pass(struct crpc_kv_daemon *d, uint64_t token, const void *data, uint32_t len)
 {
-	if (crpc_unlikely(front_reply(d, token, data, len) == -EMSGSIZE))
+	int rc = front_reply(d, token, data, len);
+
+	if (crpc_unlikely(rc == -EMSGSIZE))
 		ipc_pass_large(d, token, data, len);
+	else if (crpc_unlikely(rc == -EOPNOTSUPP))
+		__crpc_kv_daemon_fail(d, token, rc);
 }
 
 /* Phase 1: answers of other ranks. */
@@ -106,30 +112,13 @@ pass_answer(struct crpc_kv_daemon *d, const struct crpc_done *done)
 			d, done->cookie, done->status == -ECONNRESET ? -EHOSTDOWN : done->status);
 }
 
-static void
-reply_head(
-	struct crpc_kv_daemon *d, uint64_t now, uint64_t token, enum kv_status status, uint8_t op)
-{
-	uint8_t msg[sizeof(struct kv_resp_hdr)];
-
-	kv_resp_write(msg, status, op, 0, 0);
-	crpc_copyrpc_reply(d->net->ctx, now, token, msg, sizeof(msg));
-}
-
-/* The caller reserved less than it asked for, or its connection broke. */
-static crpc_noinline void
-net_refuse(struct crpc_kv_daemon *d, uint64_t now, uint64_t token)
-{
-	d->stats.failed++;
-	crpc_copyrpc_fail(d->net->ctx, now, token, -EMSGSIZE);
-}
-
 /* Answer another rank with what stands in d->msg. */
 static inline void
 net_answer(struct crpc_kv_daemon *d, uint64_t now, uint64_t token, uint32_t len)
 {
-	if (crpc_unlikely(crpc_copyrpc_reply(d->net->ctx, now, token, d->msg, len) == -EMSGSIZE))
-		net_refuse(d, now, token);
+	/* The caller reserved less than it asked for, wants no answer, or its connection broke. */
+	if (crpc_unlikely(crpc_copyrpc_reply(d->net->ctx, now, token, d->msg, len) != 0))
+		__crpc_kv_daemon_net_fail(d, now, token, -EMSGSIZE);
 }
 
 /*
@@ -151,7 +140,8 @@ net_other(struct crpc_kv_daemon *d, uint64_t now, const struct crpc_req *r, uint
 		crpc_store_relaxed(&d->fate->stop, 1);
 	else if (!ours)
 		d->stats.bad++;
-	reply_head(d, now, r->token, ours ? CRPC_KV_OK : CRPC_KV_BAD_REQUEST, op);
+	kv_resp_write(d->msg, ours ? CRPC_KV_OK : CRPC_KV_BAD_REQUEST, op, 0, 0);
+	net_answer(d, now, r->token, sizeof(struct kv_resp_hdr));
 }
 
 static bool
@@ -181,7 +171,7 @@ net_reply(struct crpc_kv_daemon *d, uint64_t now, uint64_t token, const struct k
 	void *msg;
 
 	if (crpc_unlikely(crpc_copyrpc_reply_reserve(d->net->ctx, now, token, len, &msg) != 0)) {
-		net_refuse(d, now, token);
+		__crpc_kv_daemon_net_fail(d, now, token, -EMSGSIZE);
 		return;
 	}
 	answer_write(msg, served);
@@ -199,10 +189,8 @@ relay(struct crpc_kv_daemon *d, uint64_t now, const struct crpc_req *r, uint32_t
 		return false;
 	d->stats.relayed++;
 	rc = __crpc_kv_hop_call(d->hop, now, mate, r->data, r->len, KV_FROM_RANK, r->token);
-	if (crpc_unlikely(rc != 0)) {
-		d->stats.failed++;
-		crpc_copyrpc_fail(d->net->ctx, now, r->token, rc);
-	}
+	if (crpc_unlikely(rc != 0))
+		__crpc_kv_daemon_net_fail(d, now, r->token, rc);
 	return true;
 }
 
@@ -320,11 +308,10 @@ pass_answers_of_mates(struct crpc_kv_daemon *d, uint64_t now)
 		} else if (a->origin == KV_FROM_CLIENT) {
 			ipc_pass(d, a->token, a->data, a->len);
 		} else if (crpc_unlikely(a->status != 0 ||
-				   crpc_copyrpc_reply(d->net->ctx, now, a->token, a->data,
-					   a->len) == -EMSGSIZE)) {
-			d->stats.failed++;
-			crpc_copyrpc_fail(
-				d->net->ctx, now, a->token, a->status != 0 ? a->status : -EMSGSIZE);
+				   crpc_copyrpc_reply(
+					   d->net->ctx, now, a->token, a->data, a->len) != 0)) {
+			__crpc_kv_daemon_net_fail(
+				d, now, a->token, a->status != 0 ? a->status : -EMSGSIZE);
 		}
 	}
 	return n;
@@ -401,32 +388,42 @@ serve_mates(struct crpc_kv_daemon *d, uint64_t now)
 	return n;
 }
 
-/* Whether a connected client was given this writer id last. */
-static bool
-writer_is_held(const struct crpc_kv_daemon *d, uint32_t id)
+/* Of the next so many writer ids one is free, unless there are not so many. */
+#define WRITERS_LOOKED_AT (CRPC_IPC_CLIENTS_MAX + 64)
+
+/* Mark those of the next writer ids that connected clients were given last. */
+static void
+writers_mark(const struct crpc_kv_daemon *d, uint32_t ids, uint64_t *held)
 {
-	for (uint32_t peer = 0; peer < CRPC_DIM(d->writer_of); peer++)
-		if (d->writer_of[peer] == id && crpc_ipc_server_requests(d->ipc, peer) != 0)
-			return true;
-	return false;
+	uint32_t i;
+
+	for (uint32_t peer = 0; peer < CRPC_DIM(d->writer_of); peer++) {
+		if (d->writer_of[peer] == 0 || crpc_ipc_server_requests(d->ipc, peer) == 0)
+			continue;
+		i = (d->writer_of[peer] + ids - d->info.writer) % ids;
+		if (i < WRITERS_LOOKED_AT)
+			held[i / 64] |= UINT64_C(1) << i % 64;
+	}
 }
 
 /* A writer id for a client, in turn, so that the one that is free for longest is next; 0: none. */
 static uint32_t
 writer_take(struct crpc_kv_daemon *d, uint32_t peer)
 {
-	uint32_t id;
+	uint64_t held[WRITERS_LOOKED_AT / 64] = {0};
+	uint32_t id, ids = d->writer_end - d->writer_first;
 
-	if (d->front != NULL || d->writer_first == d->writer_end)
+	if (d->front != NULL || ids == 0)
 		return 0;
 	d->writer_of[peer] = 0;
-	for (uint32_t tries = 0; tries <= CRPC_DIM(d->writer_of); tries++) {
+	writers_mark(d, ids, held);
+	for (uint32_t i = 0; i < crpc_min(ids, WRITERS_LOOKED_AT); i++) {
 		if (d->info.writer == d->writer_end) {
 			d->info.writer = d->writer_first;
 			d->info.generation++;
 		}
 		id = d->info.writer++;
-		if (d->info.generation != 0 && writer_is_held(d, id))
+		if ((held[i / 64] >> i % 64 & 1) != 0)
 			continue;
 		d->writer_of[peer] = id;
 		return id;
@@ -488,8 +485,7 @@ serve_batch_large(struct crpc_kv_daemon *d)
 			ipc_reply(d, token, &served);
 			continue;
 		}
-		msg = block_alloc(
-			d, token, sizeof(struct kv_resp_hdr) + served.value_len, &ref);
+		msg = block_alloc(d, token, sizeof(struct kv_resp_hdr) + served.value_len, &ref);
 		if (msg != NULL)
 			block_reply(d, token, ref, answer_write(msg, &served));
 	}
@@ -582,8 +578,7 @@ serve_clients_quick(struct crpc_kv_daemon *d, uint64_t now, uint32_t i, uint32_t
 		if (crpc_unlikely(slot == NULL))
 			break;
 		if (crpc_likely(kv_quick_is_word(slot, &q) &&
-			    crpc_ipc_server_reply_reserve(
-				    d->ipc, r->token, KV_QUICK_ROOM, &room)))
+			    crpc_ipc_server_reply_reserve(d->ipc, r->token, KV_QUICK_ROOM, &room)))
 			crpc_ipc_server_reply_commit(d->ipc, now, r->token, &room,
 				kv_quick_serve_word(at->store, slot, &q, room.slot->data));
 		else if (!serve_client_copy(d, at->store, r->token, slot, q.value, q.len, q.put))
@@ -732,10 +727,10 @@ crpc_kv_daemon_turn(struct crpc_kv_daemon *d, uint64_t now)
 	uint64_t since = 0;
 
 	d->now = now;
-	if (crpc_unlikely((d->stats.turns & (CRPC_KV_PHASE_SAMPLE - 1)) == 0) && !d->blind) {
-		since = crpc_clock_ns();
-		d->stats.timed++;
+	if (crpc_unlikely((d->stats.turns & (CRPC_KV_PHASE_SAMPLE - 1)) == 0)) {
 		crpc_store_relaxed(&d->fate->started, 1);
+		since = d->blind ? 0 : crpc_clock_ns();
+		d->stats.timed += !d->blind;
 	}
 	if (d->net != NULL) {
 		n = crpc_copyrpc_poll(d->net->ctx, now, d->done, CRPC_BURST_MAX);

@@ -52,18 +52,18 @@ struct crpc_kv_daemon {
 	uint32_t link_first, links; /**< Peers of the front that are of this rank. */
 	struct kv_store *store;
 	struct crpc_kv_daemon *here[CRPC_KV_DAEMONS_MAX]; /**< Others of this thread, by number. */
-	uint32_t joined;                             /**< How many. */
+	uint32_t joined;                                  /**< How many. */
 	/** Of values above CRPC_KV_VALUE_INLINE; zeroed: there are none. */
 	struct crpc_kv_blocks blocks;
 	struct kv_net *net; /**< NULL: no other rank. */
 	struct kv_hop *hop; /**< NULL: no other daemon in this rank. */
 	struct kv_fate *fate;
-	uint32_t self;    /**< Our number among all owners. */
-	uint32_t first;   /**< That of daemon 0 of this rank. */
-	uint32_t daemons; /**< Of this rank. */
-	const char *segment; /**< Name of ipc's. */
-	uint32_t owners;  /**< Of all ranks. */
-	bool relay;       /**< Other ranks may send what another daemon of ours owns. */
+	uint32_t self;              /**< Our number among all owners. */
+	uint32_t first;             /**< That of daemon 0 of this rank. */
+	uint32_t daemons;           /**< Of this rank. */
+	const char *segment;        /**< Name of ipc's. */
+	uint32_t owners;            /**< Of all ranks. */
+	bool relay;                 /**< Other ranks may send what another daemon of ours owns. */
 	uint32_t key_min, key_size; /**< Of the shortest and the longest key. */
 	uint32_t value_size;
 	struct kv_info info;               /**< Answer to CRPC_KV_INFO; .writer is the next one. */
@@ -76,12 +76,14 @@ struct crpc_kv_daemon {
 	struct kv_answered answered[CRPC_BURST_MAX];
 	uint64_t asked[CRPC_IPC_CLIENTS_MAX]; /**< What each client had asked at the last look. */
 	uint32_t watches, active;             /**< Looks, and clients that were active at one. */
-	uint32_t index[CRPC_BURST_MAX]; /**< Batch entry i came with req[index[i]]. */
+	uint32_t index[CRPC_BURST_MAX];       /**< Batch entry i came with req[index[i]]. */
 	uint8_t msg[CRPC_KV_RESP_MAX] crpc_aligned(CRPC_CACHE_LINE);
 };
 
-/** End a client's request with an error. */
+/** End a client's request with an error, and a one-way message without. */
 void __crpc_kv_daemon_fail(struct crpc_kv_daemon *d, uint64_t token, int status);
+/** The same of a request of another rank. */
+void __crpc_kv_daemon_net_fail(struct crpc_kv_daemon *d, uint64_t now, uint64_t token, int status);
 
 /**
  * Publish its counters for telemetry; every millisecond or two, its thread. A reader gets each as

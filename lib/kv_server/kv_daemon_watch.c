@@ -1,15 +1,36 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What a daemon does beside its turns: kv_daemon.c has those. */
+#include <errno.h>
+
 #include "kv_daemon.h"
 
 void
 __crpc_kv_daemon_fail(struct crpc_kv_daemon *d, uint64_t token, int status)
 {
 	d->stats.failed++;
-	if (d->front == NULL)
-		crpc_ipc_server_fail(d->ipc, d->now, token, status);
-	else
+	if (d->front == NULL) {
+		/* A one-way message cannot fail, but it holds its place until it is released. */
+		if (crpc_ipc_server_fail(d->ipc, d->now, token, status) == -EOPNOTSUPP)
+			crpc_ipc_server_release(d->ipc, d->now, token);
+	} else {
 		d->front->fail(d->end, d->now, token, status);
+	}
+}
+
+void
+__crpc_kv_daemon_net_fail(struct crpc_kv_daemon *d, uint64_t now, uint64_t token, int status)
+{
+	d->stats.failed++;
+	if (crpc_copyrpc_fail(d->net->ctx, now, token, status) == -EOPNOTSUPP)
+		crpc_copyrpc_release(d->net->ctx, now, token);
+}
+
+/* All daemons that one thread runs count together what they sent to one another. */
+static void
+count_together(struct crpc_kv_daemon *d, uint32_t *under_way)
+{
+	if (d != NULL && d->hop != NULL)
+		d->hop->under_way = under_way;
 }
 
 void
@@ -19,8 +40,10 @@ crpc_kv_daemon_join(struct crpc_kv_daemon *d, struct crpc_kv_daemon *mate)
 	mate->here[d->self - d->first] = d;
 	d->joined++;
 	mate->joined++;
-	if (mate->hop != NULL)
-		mate->hop->under_way = d->hop->under_way;
+	for (uint32_t i = 0; d->hop != NULL && i < CRPC_DIM(d->here); i++) {
+		count_together(d->here[i], d->hop->under_way);
+		count_together(mate->here[i], d->hop->under_way);
+	}
 }
 
 /* Places came back, of clients that left or died. Only deaths are reported. */
@@ -51,7 +74,7 @@ crpc_kv_daemon_watch(struct crpc_kv_daemon *d, uint64_t now)
 		if (lost.origin == KV_FROM_CLIENT)
 			__crpc_kv_daemon_fail(d, lost.token, lost.status);
 		else
-			crpc_copyrpc_fail(d->net->ctx, now, lost.token, lost.status);
+			__crpc_kv_daemon_net_fail(d, now, lost.token, lost.status);
 	}
 	if (d->net == NULL)
 		return;
@@ -59,7 +82,7 @@ crpc_kv_daemon_watch(struct crpc_kv_daemon *d, uint64_t now)
 	if (crpc_unlikely(crpc_load_relaxed(&d->fate->ask_stop) != 0) && d->self == d->first &&
 		crpc_exchange_acq_rel(&d->fate->ask_stop, 0) != 0)
 		__crpc_kv_net_send_stop(d->net, now);
-	while (__crpc_kv_net_pop_lost(d->net, &token))
+	while (__crpc_kv_net_pop_lost(d->net, now, &token))
 		__crpc_kv_daemon_fail(d, token, -EHOSTUNREACH);
 }
 

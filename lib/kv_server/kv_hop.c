@@ -168,13 +168,15 @@ __crpc_kv_hop_drain(struct kv_hop *hop, uint64_t now)
 {
 	struct kv_record *rec;
 	struct kv_queue *q;
-	uint32_t sent = 0;
+	uint32_t sent = 0, mate;
 
+	hop->drain_next++;
 	for (uint32_t i = 0; i < hop->daemons && hop->waiting != 0; i++) {
-		q = &hop->queue[i];
+		mate = (hop->drain_next + i) % hop->daemons; /* As in __crpc_kv_net_drain(). */
+		q = &hop->queue[mate];
 		/* What flux refuses for good waits for __crpc_kv_hop_pop_lost(). */
 		while ((rec = STAILQ_FIRST(q)) != NULL && sent < CRPC_BURST_MAX &&
-			send(hop, now, i, rec, rec + 1) == 0) {
+			send(hop, now, mate, rec, rec + 1) == 0) {
 			queue_pop(hop, q);
 			sent++;
 		}

@@ -76,10 +76,11 @@ struct kv_hop {
 	struct kv_record *borrowed; /**< Timed out, the owner may still access them. */
 	struct kv_queue queue[CRPC_KV_DAEMONS_MAX];
 	uint32_t daemons;
-	uint32_t waiting;                               /**< In all queues. */
-	uint32_t open;                                  /**< Calls under way. */
+	uint32_t waiting;    /**< In all queues. */
+	uint32_t drain_next; /**< The daemon that a drain begins with. */
+	uint32_t open;       /**< Calls under way. */
 	uint32_t *under_way; /**< Those of all daemons of this thread, or ours. */
-	uint64_t waited;                                /**< Requests that ever waited. */
+	uint64_t waited;     /**< Requests that ever waited. */
 	uint8_t msg[CRPC_FLUX_MSG_MAX] crpc_aligned(8); /**< The answer in the making. */
 };
 

@@ -86,6 +86,8 @@ open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf)
 		.flush = conf->flush,
 		.hold_ns = conf->hold_ns,
 		.timeout_ns = net->timeout_ns,
+		/* For a peer that hangs while no call, and so no ping, has room. */
+		.peer_timeout_ns = 2 * net->timeout_ns,
 		.max_large = kv_is_large(conf) ? msg : 0,
 	};
 
@@ -165,8 +167,8 @@ backlog_pop(struct kv_net *net, struct kv_peer *p)
 }
 
 static crpc_noinline int
-call_later(struct kv_net *net, struct kv_peer *p, const void *msg, uint32_t len, uint32_t resp_max,
-	uint64_t token)
+call_later(struct kv_net *net, struct kv_peer *p, uint64_t now, const void *msg, uint32_t len,
+	uint32_t resp_max, uint64_t token)
 {
 	struct kv_waiting *w = STAILQ_FIRST(&net->free);
 
@@ -174,6 +176,7 @@ call_later(struct kv_net *net, struct kv_peer *p, const void *msg, uint32_t len,
 		return -ENOBUFS;
 	STAILQ_REMOVE_HEAD(&net->free, link);
 	w->token = token;
+	w->since_ns = now;
 	w->len = len;
 	w->resp_max = resp_max;
 	memcpy(w + 1, msg, len);
@@ -207,7 +210,7 @@ __crpc_kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void 
 	if (crpc_unlikely(len > net->req_max)) /* A client's block may be larger. */
 		return -EMSGSIZE;
 	if (crpc_unlikely(!STAILQ_EMPTY(&p->backlog)))
-		return call_later(net, p, msg, len, resp_max, token);
+		return call_later(net, p, now, msg, len, resp_max, token);
 	rc = crpc_copyrpc_call(p->ep, now, msg, len, resp_max, token);
 	if (crpc_likely(rc == 0))
 		return 0;
@@ -216,7 +219,7 @@ __crpc_kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void 
 	if (rc == 0)
 		return 0;
 	if (rc == -EAGAIN)
-		return call_later(net, p, msg, len, resp_max, token);
+		return call_later(net, p, now, msg, len, resp_max, token);
 	return rc == -ECONNRESET || rc == -EPROTO ? -EHOSTUNREACH : rc;
 }
 
@@ -228,14 +231,15 @@ __crpc_kv_net_drain(struct kv_net *net, uint64_t now)
 	uint32_t sent = 0;
 	int rc;
 
+	/* The next turn begins with another peer: none waits for the calls of those before it. */
+	net->drain_next++;
 	for (uint32_t i = 0; i < net->peers && net->waiting != 0; i++) {
-		p = &net->peer[i];
+		p = &net->peer[(net->drain_next + i) % net->peers];
 		while (!STAILQ_EMPTY(&p->backlog) && !p->down && sent < CRPC_BURST_MAX) {
 			w = STAILQ_FIRST(&p->backlog);
 			rc = crpc_copyrpc_call(p->ep, now, w + 1, w->len, w->resp_max, w->token);
 			if (rc == -EAGAIN)
-				rc = call_other(
-					net, p, now, w + 1, w->len, w->resp_max, w->token);
+				rc = call_other(net, p, now, w + 1, w->len, w->resp_max, w->token);
 			/*
 			 * An endpoint that broke keeps the request until watch() declares the peer
 			 * lost.
@@ -250,13 +254,14 @@ __crpc_kv_net_drain(struct kv_net *net, uint64_t now)
 }
 
 bool
-__crpc_kv_net_pop_lost(struct kv_net *net, uint64_t *token)
+__crpc_kv_net_pop_lost(struct kv_net *net, uint64_t now, uint64_t *token)
 {
 	struct kv_peer *p;
 
 	for (uint32_t i = 0; i < net->peers && net->waiting != 0; i++) {
 		p = &net->peer[i];
-		if (!p->down || STAILQ_EMPTY(&p->backlog))
+		if (STAILQ_EMPTY(&p->backlog) ||
+			(!p->down && now - STAILQ_FIRST(&p->backlog)->since_ns < net->timeout_ns))
 			continue;
 		*token = STAILQ_FIRST(&p->backlog)->token;
 		backlog_pop(net, p);
@@ -384,8 +389,8 @@ ping(struct kv_net *net, uint64_t now, uint32_t i)
 
 	if (p->ping_open || now - p->ping_ns < KV_NET_PING_NS)
 		return;
-	if (crpc_copyrpc_call(p->ep, now, msg, len, sizeof(struct kv_resp_hdr),
-		    KV_NET_COOKIE_OWN + i) != 0)
+	if (crpc_copyrpc_call(
+		    p->ep, now, msg, len, sizeof(struct kv_resp_hdr), KV_NET_COOKIE_OWN + i) != 0)
 		return;
 	p->ping_open = true;
 	p->ping_ns = now;

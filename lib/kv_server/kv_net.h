@@ -93,6 +93,7 @@ kv_resp_max(const struct crpc_kv_server_conf *c)
 struct kv_waiting {
 	STAILQ_ENTRY(kv_waiting) link; /**< In a backlog, or among the free ones. */
 	uint64_t token;
+	uint64_t since_ns;
 	uint32_t len;
 	uint32_t resp_max;
 };
@@ -103,7 +104,7 @@ STAILQ_HEAD(kv_backlog, kv_waiting);
 struct kv_peer {
 	struct crpc_copyrpc_ep *ep;
 	struct kv_backlog backlog; /**< Of a daemon's first endpoint: for all of them. */
-	uint64_t ping_ns; /**< When it was asked last. */
+	uint64_t ping_ns;          /**< When it was asked last. */
 	uint32_t rank;
 	uint32_t daemon;
 	uint32_t lane; /**< Which of those to this daemon. */
@@ -121,12 +122,13 @@ struct kv_net {
 	struct crpc_copyrpc *ctx;
 	struct kv_fate *fate;
 	uint64_t timeout_ns;
-	uint32_t req_max; /**< Bytes of a request that may wait. */
+	uint32_t req_max;          /**< Bytes of a request that may wait. */
 	struct kv_peer *peer;      /**< Array of peers. */
 	struct kv_peer **by_owner; /**< Through whom an owner is reached; NULL for our rank. */
 	uint32_t peers;
-	uint32_t lanes; /**< Consecutive ones that lead to the same daemon. */
-	uint32_t waiting; /**< In all backlogs. */
+	uint32_t lanes;      /**< Consecutive ones that lead to the same daemon. */
+	uint32_t waiting;    /**< In all backlogs. */
+	uint32_t drain_next; /**< The peer that a drain begins with. */
 	uint8_t *pool;
 	struct kv_backlog free;
 	uint64_t waited; /**< Requests that ever waited. */
@@ -201,6 +203,6 @@ void __crpc_kv_net_send_stop(struct kv_net *net, uint64_t now);
  * @return
  *   True if there was one; *token is set.
  */
-bool __crpc_kv_net_pop_lost(struct kv_net *net, uint64_t *token);
+bool __crpc_kv_net_pop_lost(struct kv_net *net, uint64_t now, uint64_t *token);
 
 #endif

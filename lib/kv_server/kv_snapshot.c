@@ -28,8 +28,8 @@ struct head {
 	uint32_t owner;
 	uint32_t owners;
 	uint64_t items;
-	uint64_t newest; /* version that was given out */
-	uint64_t bytes;  /* of the whole file */
+	uint64_t newest;  /* version that was given out */
+	uint64_t bytes;   /* of the whole file */
 	uint32_t key_min; /* 0: all keys have key_size */
 	uint32_t key_mix; /* 0 likewise; else a hash of which keys have which size */
 	uint64_t generation;
@@ -43,6 +43,9 @@ struct item {
 	uint32_t ttl_ms;
 };
 _Static_assert(sizeof(struct item) == 16, "file format");
+
+/* A file with a newer version is refused: further versions would come near their wrap. */
+#define VERSION_MAX (UINT64_MAX >> 1)
 
 /* Bytes that copy() leaves in memory for write(). */
 #define BUFFER_BYTES (2u << 20)
@@ -263,7 +266,7 @@ generation_of(const char *path)
 	if (fread(&head, sizeof(head), 1, file) != 1 || head.magic != SNAPSHOT_MAGIC)
 		head.generation = 0;
 	fclose(file);
-	return crpc_max(head.generation, 1u);
+	return crpc_min(crpc_max(head.generation, 1u), UINT64_MAX - 1);
 }
 
 static int
@@ -392,8 +395,8 @@ __crpc_kv_snapshot_commit(struct kv_snapshot *snap)
 
 /* The head: of this version, of this store, and of a file of this length. */
 static int
-head_check(const struct kv_snapshot *snap, const struct head *head, uint64_t bytes,
-	const char *path)
+head_check(
+	const struct kv_snapshot *snap, const struct head *head, uint64_t bytes, const char *path)
 {
 	if (head->magic != SNAPSHOT_MAGIC)
 		return crpc_fail(-EBADMSG, "snapshot %s: this is none", path);
@@ -407,6 +410,11 @@ head_check(const struct kv_snapshot *snap, const struct head *head, uint64_t byt
 			"snapshot %s: expected %" PRIu64 " bytes, found %" PRIu64
 			": was it cut short?",
 			path, head->bytes, bytes);
+	if (head->newest > VERSION_MAX)
+		return crpc_fail(-EBADMSG,
+			"snapshot %s: expected a newest version of at most %" PRIu64
+			", found %" PRIu64,
+			path, VERSION_MAX, head->newest);
 	if (head->key_size != snap->key_size || head->key_min != snap->key_min ||
 		head->key_mix != snap->key_mix || head->owner != snap->owner ||
 		head->owners != snap->owners)
@@ -430,7 +438,14 @@ is_whole(int fd, uint64_t bytes)
 		pread(fd, &crc, sizeof(crc), (off_t)bytes) == (ssize_t)sizeof(crc) && crc == sum;
 }
 
-/* The items of a file that is whole; their lengths are checked all the same. */
+static bool
+is_of_owner(const struct kv_store *s, const struct head *head, const struct kv_item *it)
+{
+	return it->version != 0 && it->version <= head->newest &&
+		kv_owner(__crpc_kv_store_key_hash(s, it->key), head->owners) == head->owner;
+}
+
+/* The items of a file that is whole; what they say is checked all the same. */
 static int
 items_get(struct stream *st, struct kv_store *s, const struct head *head, const char *path,
 	uint8_t *value)
@@ -452,7 +467,13 @@ items_get(struct stream *st, struct kv_store *s, const struct head *head, const 
 		it.len = item.len;
 		it.ttl_ms = item.ttl_ms;
 		it.version = item.version;
-		rc = __crpc_kv_store_restore(s, &it);
+		rc = is_of_owner(s, head, &it) ? __crpc_kv_store_restore(s, &it) : -EINVAL;
+		if (rc == -EINVAL)
+			return crpc_fail(-EBADMSG,
+				"snapshot %s: item %" PRIu64 " of %" PRIu64
+				": expected a well-formed key of daemon %u that is there once, "
+				"and a version from 1 to %" PRIu64 "; found version %" PRIu64,
+				path, i, head->items, head->owner, head->newest, it.version);
 		if (rc != 0)
 			return crpc_fail(-ENOSPC,
 				"snapshot %s: item %" PRIu64 " of %" PRIu64
@@ -460,6 +481,9 @@ items_get(struct stream *st, struct kv_store *s, const struct head *head, const 
 				"or conf.value_max is needed",
 				path, i, head->items, item.len);
 	}
+	if (ftell(st->file) + (long)sizeof(uint32_t) != (long)head->bytes)
+		return crpc_fail(-EBADMSG, "snapshot %s: more follows its %" PRIu64 " items", path,
+			head->items);
 	__crpc_kv_store_version_raise(s, head->newest);
 	return 0;
 }

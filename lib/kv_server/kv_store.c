@@ -31,7 +31,7 @@ struct kv_store {
 	uint32_t room_slots; /* That puts may still look at before the next tick. */
 	uint64_t tick0_ns;
 	struct crpc_arena_cache *arena;
-	uint64_t block_bytes, block_limit;
+	uint64_t block_limit;
 	struct crpc_ipc_block offer; /* What the request came in. */
 	struct kv_store_stats stats;
 	uint64_t *young; /* A bit per place: filled since a copy began. */
@@ -62,8 +62,8 @@ key_len(const struct kv_store *s, const void *key)
 	return (uint32_t)crpc_min(length, s->key_bytes);
 }
 
-static uint32_t
-key_hash(const struct kv_store *s, const void *key)
+uint32_t
+__crpc_kv_store_key_hash(const struct kv_store *s, const void *key)
 {
 	return kv_hash(key, key_len(s, key));
 }
@@ -98,8 +98,8 @@ near_create(struct kv_store *s, const struct kv_store_conf *conf)
 
 	s->has_near = n != 0;
 	s->q.near_mask = n - s->has_near;
-	s->q.near = crpc_mem_alloc("kv_near",
-		((size_t)s->q.near_mask + 1) * sizeof(s->q.near[0]), CRPC_CACHE_GUARD, NULL);
+	s->q.near = crpc_mem_alloc("kv_near", ((size_t)s->q.near_mask + 1) * sizeof(s->q.near[0]),
+		CRPC_CACHE_GUARD, NULL);
 	return s->q.near != NULL;
 }
 
@@ -301,7 +301,7 @@ static void
 slot_clear(struct kv_store *s, struct kv_slot *slot)
 {
 	if (slot->len > CRPC_KV_VALUE_INLINE) {
-		s->block_bytes -= large_at(slot)->size;
+		s->stats.block_bytes -= large_at(slot)->size;
 		crpc_arena_free(s->arena, large_at(slot)->ref);
 	}
 	slot->len = 0;
@@ -320,8 +320,8 @@ is_kept(const struct kv_store *s, uint32_t len)
  * is no room.
  */
 static bool
-large_make(struct kv_store *s, const void *value, uint32_t len, uint64_t replaced,
-	struct kv_large *to)
+large_make(
+	struct kv_store *s, const void *value, uint32_t len, uint64_t replaced, struct kv_large *to)
 {
 	struct crpc_arena *arena = crpc_arena_of(s->arena);
 
@@ -329,10 +329,10 @@ large_make(struct kv_store *s, const void *value, uint32_t len, uint64_t replace
 		*to = (struct kv_large){.ref = s->offer.ref,
 			.size = s->offer.size,
 			.value = (void *)(uintptr_t)value};
-		return s->block_bytes - replaced + to->size <= s->block_limit;
+		return s->stats.block_bytes - replaced + to->size <= s->block_limit;
 	}
 	to->size = crpc_arena_block_size(arena, len);
-	if (s->block_bytes - replaced + to->size > s->block_limit)
+	if (s->stats.block_bytes - replaced + to->size > s->block_limit)
 		return false;
 	to->value = crpc_arena_alloc(s->arena, len, &to->ref);
 	if (to->value == NULL)
@@ -358,7 +358,7 @@ slot_replace(struct kv_store *s, struct kv_slot *slot, const void *value, uint32
 	slot_clear(s, slot);
 	if (large.ref == s->offer.ref)
 		s->offer.ref = 0;
-	s->block_bytes += large.size;
+	s->stats.block_bytes += large.size;
 	slot->version = ++s->q.version;
 	slot->len = len;
 	*large_at(slot) = large;
@@ -397,7 +397,7 @@ sweep(struct kv_store *s, uint32_t *slots)
 		if (!has_ended(s, slot_at(s, pos)) ||
 			rte_hash_get_key_with_position(s->hash, pos, &key) != 0)
 			continue;
-		key_remove(s, key, key_hash(s, key), pos);
+		key_remove(s, key, __crpc_kv_store_key_hash(s, key), pos);
 		s->stats.expired++;
 		s->q.version++; /* its end is a change as a delete is */
 		return true;
@@ -705,10 +705,8 @@ is_key(const struct kv_store *s, const void *key)
 
 	if (s->key_min == 0)
 		return true;
-	if (len < s->key_min || len > s->key_size)
-		return false;
-	kv_key_spread(spread, s->key_bytes, key, len);
-	return memcmp(spread, key, s->key_bytes) == 0;
+	kv_key_spread(spread, s->key_bytes, key, crpc_min(len, s->key_size));
+	return len >= s->key_min && memcmp(spread, key, s->key_bytes) == 0;
 }
 
 uint32_t
@@ -724,22 +722,33 @@ __crpc_kv_batch_init(struct kv_batch *b, const struct kv_store *s)
 	kv_batch_reset(b);
 }
 
+/* Add a key, or replace its value. @return its place; -ENOSPC: nothing has changed. */
+static int32_t
+key_load(struct kv_store *s, const void *key, const void *value, uint32_t len)
+{
+	bool was_there = table_lookup(s, key) >= 0;
+	int32_t pos = len > s->value_max ? -1 : key_add(s, key);
+
+	if (pos < 0)
+		return -ENOSPC;
+	if (slot_replace(s, slot_at(s, pos), value, len))
+		return pos;
+	if (!was_there)
+		key_remove(s, key, __crpc_kv_store_key_hash(s, key), pos);
+	return -ENOSPC;
+}
+
 int
 __crpc_kv_store_restore(struct kv_store *s, const struct kv_item *item)
 {
 	int32_t pos;
 
-	if (item->len > s->value_max || item->ttl_ms > CRPC_KV_TTL_MAX_MS || !is_key(s, item->key))
+	if (item->ttl_ms > CRPC_KV_TTL_MAX_MS || !is_key(s, item->key) ||
+		table_lookup(s, item->key) >= 0)
 		return -EINVAL;
-	if (table_lookup(s, item->key) >= 0)
-		return -EINVAL;
-	pos = key_add(s, item->key);
+	pos = key_load(s, item->key, item->value, item->len);
 	if (pos < 0)
-		return -ENOSPC;
-	if (!slot_replace(s, slot_at(s, pos), item->value, item->len)) {
-		key_remove(s, item->key, key_hash(s, item->key), pos);
-		return -ENOSPC;
-	}
+		return pos;
 	life_write(s, slot_at(s, pos), item->ttl_ms);
 	slot_at(s, pos)->version = item->version;
 	__crpc_kv_store_version_raise(s, item->version);
@@ -763,20 +772,10 @@ __crpc_kv_store_load(
 	struct kv_store *s, const void *key, uint32_t key_len, const void *value, uint32_t len)
 {
 	uint8_t spread[KV_KEY_STORED_MAX];
-	int32_t pos;
 
 	if (s->key_min != 0)
 		kv_key_spread(spread, s->key_bytes, key, key_len);
-	pos = key_add(s, s->key_min != 0 ? spread : key);
-	if (pos < 0 || len > s->value_max)
-		return -ENOSPC;
-	return slot_replace(s, slot_at(s, pos), value, len) ? 0 : -ENOSPC;
-}
-
-uint64_t
-__crpc_kv_store_block_bytes(const struct kv_store *s)
-{
-	return s->block_bytes;
+	return key_load(s, s->key_min != 0 ? spread : key, value, len) < 0 ? -ENOSPC : 0;
 }
 
 void *

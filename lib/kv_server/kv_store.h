@@ -50,14 +50,14 @@ struct kv_store_conf {
 	 */
 	struct crpc_arena_cache *arena;
 	uint64_t block_bytes; /**< Of their blocks at most; 0: as the arena has. */
-	const char *name;   /**< Unique in this process. */
-	uint32_t capacity;  /**< Keys at most. */
-	uint32_t key_size;  /**< CRPC_KV_KEY_MIN..CRPC_KV_KEY_MAX. */
-	uint32_t key_min;   /**< 0: all have key_size; else of the shortest. */
+	const char *name;     /**< Unique in this process. */
+	uint32_t capacity;    /**< Keys at most. */
+	uint32_t key_size;    /**< CRPC_KV_KEY_MIN..CRPC_KV_KEY_MAX. */
+	uint32_t key_min;     /**< 0: all have key_size; else of the shortest. */
 	uint32_t
 		/** CRPC_KV_VALUE_MIN..CRPC_KV_VALUE_MAX, or CRPC_KV_VALUE_INLINE without arena. */
 		value_max;
-	int socket;         /**< NUMA node, or SOCKET_ID_ANY. */
+	int socket; /**< NUMA node, or SOCKET_ID_ANY. */
 };
 
 /** Counters since creation. */
@@ -66,6 +66,7 @@ struct kv_store_stats {
 	uint64_t mismatches; /**< Puts and deletes whose key had another version. */
 	uint64_t expired;    /**< Keys whose life ended. */
 	uint64_t capacity;   /**< Keys at most; no counter. */
+	uint64_t block_bytes; /**< Of the blocks that it holds; no counter. */
 };
 
 struct kv_store;
@@ -220,6 +221,8 @@ bool __crpc_kv_store_young(const struct kv_store *s, uint32_t at);
 
 /** Bytes of a key as it is stored. */
 uint32_t __crpc_kv_store_key_bytes(const struct kv_store *s);
+/** kv_hash() of a key as it is stored. */
+uint32_t __crpc_kv_store_key_hash(const struct kv_store *s, const void *key);
 
 /** Put a key back as it was, into a store that does not have it. @return 0, -ENOSPC or -EINVAL. */
 int __crpc_kv_store_restore(struct kv_store *s, const struct kv_item *item);
@@ -230,9 +233,6 @@ uint64_t __crpc_kv_store_version(const struct kv_store *s);
 /** Give out none below this. */
 void __crpc_kv_store_version_raise(struct kv_store *s, uint64_t version);
 
-/** Bytes of the blocks that it holds. */
-uint64_t __crpc_kv_store_block_bytes(const struct kv_store *s);
-
 /** Where the values lie. */
 void *__crpc_kv_store_memory(const struct kv_store *s);
 
@@ -241,5 +241,11 @@ uint32_t __crpc_kv_store_count(const struct kv_store *s);
 
 /** The counters. */
 const struct kv_store_stats *__crpc_kv_store_stats(const struct kv_store *s);
+
+static inline uint64_t
+__crpc_kv_store_block_bytes(const struct kv_store *s)
+{
+	return __crpc_kv_store_stats(s)->block_bytes;
+}
 
 #endif

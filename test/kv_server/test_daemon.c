@@ -364,6 +364,88 @@ counters_come_whole_and_in_parts(void **state)
 	rig_close(&r);
 }
 
+/* A one-way message of any op, and its client leaves: its place is free again. */
+static void
+one_way_messages_do_not_keep_a_place(void **state)
+{
+	static const enum kv_op ops[] = {CRPC_KV_GET, CRPC_KV_PUT, CRPC_KV_INFO, CRPC_KV_STATS};
+	struct crpc_ipc_server_stats stats;
+	struct crpc_ipc_client *c;
+	uint8_t msg[64] = {0};
+	uint32_t i, n, len;
+	struct rig r;
+
+	rig_open(&r);
+	for (i = 0; i < CRPC_DIM(ops); i++) {
+		c = connected(&r);
+		len = ops[i] == CRPC_KV_STATS
+			? kv_walk_write(msg, ops[i], 0, 100, 0)
+			: kv_req_write(msg, ops[i], ops[i] == CRPC_KV_INFO ? 0 : KEY,
+				  ops[i] == CRPC_KV_PUT ? 8 : 0);
+		if (ops[i] != CRPC_KV_STATS)
+			kv_key_write(msg + sizeof(struct kv_req_hdr), KEY, i);
+		assert_int_equal(crpc_ipc_client_notify(c, crpc_clock_ns(), msg, len), 0);
+		for (n = 0; n < 10; n++)
+			crpc_kv_daemon_turn(r.d, crpc_clock_ns());
+		crpc_ipc_client_close(c);
+		for (n = 0; n < 100; n++) {
+			crpc_kv_daemon_turn(r.d, crpc_clock_ns());
+			crpc_kv_daemon_watch(r.d, crpc_clock_ns());
+		}
+		crpc_ipc_server_stats(r.d->ipc, &stats);
+		print_message("op %u: clients %u, connects %llu, closes %llu\n", ops[i],
+			stats.clients, (unsigned long long)stats.connects,
+			(unsigned long long)stats.closes);
+	}
+	/* There are 8 places, and nobody is connected. */
+	for (i = 0; i < 8; i++) {
+		struct crpc_ipc_client_conf conf = {.server = r.d->ipc};
+
+		if (crpc_ipc_client_connect(&conf) == NULL)
+			fail_msg("place %u of 8: %s", i, strerror(errno));
+		for (n = 0; n < 8; n++)
+			crpc_kv_daemon_watch(r.d, crpc_clock_ns());
+	}
+	rig_close(&r);
+}
+
+/* What a request of a few bytes may cost the loop. */
+static void
+an_info_costs_little(void **state)
+{
+	struct crpc_ipc_server_conf ipc = {.name = "test_daemon.info", .max_clients = 1024,
+		.depth = 4, .req_max = 128, .resp_max = 128};
+	struct crpc_ipc_client_conf conf = {0};
+	static struct crpc_ipc_client *c[1024];
+	uint64_t begin, least = UINT64_MAX;
+	uint8_t msg[8];
+	uint32_t i, n;
+	struct rig r;
+
+	rig_open(&r);
+	crpc_ipc_server_free(r.d->ipc);
+	assert_non_null(r.d->ipc = crpc_ipc_server_create(&ipc));
+	conf.server = r.d->ipc;
+	r.d->writer_end = r.d->writer_first + 512; /* 65535 of 128 owners */
+	for (i = 0; i < 1024; i++) {
+		c[i] = crpc_ipc_client_connect(&conf);
+		if (c[i] == NULL)
+			fail_msg("%u: %s", i, strerror(errno));
+		for (n = 0; n < 70; n++)
+			crpc_ipc_server_reap(r.d->ipc);
+		kv_req_write(msg, CRPC_KV_INFO, 0, 0);
+		assert_int_equal(
+			crpc_ipc_client_call(c[i], crpc_clock_ns(), msg, 8, 128, 0), 0);
+		begin = crpc_clock_ns();
+		answer(&r, c[i]);
+		if (i >= 512) /* All writer ids are held. The fastest: nothing delays it. */
+			least = crpc_min(least, crpc_clock_ns() - begin);
+	}
+	print_message("fastest INFO: %llu ns\n", (unsigned long long)least);
+	assert_in_range(least, 0, 100000);
+	rig_close(&r);
+}
+
 int
 main(void)
 {
@@ -375,6 +457,8 @@ main(void)
 		cmocka_unit_test(writer_ids_do_not_run_out),
 		cmocka_unit_test(a_scan_gives_what_stays_once),
 		cmocka_unit_test(counters_come_whole_and_in_parts),
+		cmocka_unit_test(one_way_messages_do_not_keep_a_place),
+		cmocka_unit_test(an_info_costs_little),
 	};
 	int rc;
 

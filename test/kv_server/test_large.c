@@ -403,6 +403,28 @@ a_store_of_large_values_needs_an_arena(void **state)
 	assert_int_equal(errno, EINVAL);
 }
 
+/* A key that could not be loaded is not there. */
+static void
+a_load_without_room_leaves_no_key(void **state)
+{
+	struct rig *r = rig_new(MIB);
+	uint8_t key[8];
+	uint32_t id;
+
+	for (id = 0; id < 2; id++) {
+		kv_key_write(key, 8, id);
+		assert_int_equal(__crpc_kv_store_load(r->store, key, 8, r->value, MIB),
+			id == 0 ? 0 : -ENOSPC);
+	}
+	ask(r, CRPC_KV_GET, 1, NULL, 0, NULL);
+	print_message("keys %u; get: status %u, %llu bytes, version %llu\n",
+		__crpc_kv_store_count(r->store), r->served.status,
+		(unsigned long long)r->served.value_len, (unsigned long long)r->served.version);
+	assert_int_equal(r->served.status, CRPC_KV_NOT_FOUND);
+	assert_int_equal(__crpc_kv_store_count(r->store), 1);
+	rig_free(r);
+}
+
 int
 main(void)
 {
@@ -412,6 +434,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_sizes_match_a_model),
 		cmocka_unit_test(the_block_of_a_put_is_kept),
+		cmocka_unit_test(a_load_without_room_leaves_no_key),
 		cmocka_unit_test(the_limit_refuses_and_nothing_is_lost),
 		cmocka_unit_test(a_full_arena_refuses_and_nothing_is_lost),
 		cmocka_unit_test(lives_end_and_snapshots_restore),

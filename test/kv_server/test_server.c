@@ -34,6 +34,7 @@ struct rig {
 	uint64_t watch_ns;
 };
 
+static uint32_t rig_clients = 4, rig_depth = 8, rig_daemons = DAEMONS;
 static int reset_fails;
 static uint32_t resets, errors;
 
@@ -63,12 +64,12 @@ server_new(struct rig *r, uint32_t rank, uint32_t value_max)
 	struct crpc_kv_server_conf conf = {
 		.rank = rank,
 		.ranks = RANKS,
-		.daemons = DAEMONS,
+		.daemons = rig_daemons,
 		.value_max = value_max,
 		.capacity = 2 * KEYS,
 		.name = name,
-		.clients = 4,
-		.depth = 8,
+		.clients = rig_clients,
+		.depth = rig_depth,
 		.timeout_ns = 200000000,
 	};
 	struct crpc_kv_server *s;
@@ -106,7 +107,7 @@ step_rank(struct rig *r, uint32_t rank, bool watch)
 {
 	uint32_t i;
 
-	for (i = 0; i < DAEMONS; i++) {
+	for (i = 0; i < rig_daemons; i++) {
 		crpc_kv_daemon_turn(crpc_kv_server_daemon(r->s[rank], i), crpc_clock_ns());
 		if (watch)
 			crpc_kv_daemon_watch(crpc_kv_server_daemon(r->s[rank], i), crpc_clock_ns());
@@ -512,6 +513,238 @@ snapshots_bring_a_server_back(void **state)
 	rig_close(r);
 }
 
+static struct crpc_ipc_client *
+client_new(struct rig *r, uint32_t rank)
+{
+	struct crpc_ipc_client_conf conf = {0};
+	struct crpc_ipc_client *c;
+	struct crpc_kv_parts parts;
+
+	crpc_kv_daemon_parts(crpc_kv_server_daemon(r->s[rank], 0), &parts);
+	conf.server = parts.ipc;
+	c = crpc_ipc_client_connect(&conf);
+	assert_non_null(c);
+	return c;
+}
+
+/* The next key of the other rank's daemon 0. */
+static uint64_t
+far_key(uint64_t from)
+{
+	while (kv_owner(kv_hash(&from, 8), RANKS * rig_daemons) != rig_daemons)
+		from++;
+	return from;
+}
+
+static void
+step_for(struct rig *r, uint64_t ns)
+{
+	uint64_t end = crpc_clock_ns() + ns;
+
+	while (crpc_clock_ns() < end)
+		step(r);
+}
+
+/*
+ * The clients have as many calls open to a rank that hangs as an endpoint can have: it is lost all
+ * the same, and each of their calls ends.
+ */
+static void
+a_rank_that_hangs_with_all_calls_open_is_lost(void **state)
+{
+	static struct crpc_ipc_client *c[20];
+	struct crpc_kv_server *hangs;
+	struct crpc_done done[64];
+	uint64_t key = 1, end, lost_ns = 0, begin;
+	uint32_t i, k, sent = 0, taken = 0, n;
+	uint8_t msg[24];
+	struct rig *r;
+
+	rig_clients = 24;
+	rig_depth = 256;
+	rig_daemons = 1;
+	r = rig_open();
+	connect_both(r);
+	for (i = 0; i < CRPC_DIM(c); i++)
+		c[i] = client_new(r, 0);
+	step_for(r, 130000000); /* The ping of this 0.1 s is answered, */
+	hangs = r->s[1];
+	r->s[1] = NULL; /* and it hangs. */
+	begin = crpc_clock_ns();
+	for (k = 0; k < 256; k++) {
+		for (i = 0; i < CRPC_DIM(c); i++) {
+			kv_req_write(msg, CRPC_KV_PUT, 8, 8);
+			key = far_key(key + 1);
+			memcpy(msg + 8, &key, 8);
+			if (crpc_ipc_client_call(c[i], crpc_clock_ns(), msg, 24, 24, key) == 0)
+				sent++;
+		}
+		step(r);
+	}
+	print_message("%u calls in %llu ms\n", sent,
+		(unsigned long long)(crpc_clock_ns() - begin) / 1000000);
+	for (end = crpc_clock_ns() + 8000000000; crpc_clock_ns() < end;) {
+		step(r);
+		for (i = 0; i < CRPC_DIM(c); i++) {
+			n = crpc_ipc_client_poll(c[i], crpc_clock_ns(), done, 64);
+			taken += n;
+		}
+		if (lost_ns == 0 && crpc_kv_server_peer(r->s[0], 1) == CRPC_KV_PEER_LOST)
+			lost_ns = crpc_clock_ns() - begin;
+		if (lost_ns != 0 && taken == sent)
+			break;
+	}
+	print_message("8 s later: %u of %u calls have ended, lost after %llu ms (0: not)\n", taken,
+		sent, (unsigned long long)lost_ns / 1000000);
+	if (lost_ns == 0)
+		crpc_kv_server_lose(r->s[0], 1, "the test ends");
+	step_for(r, 10000000);
+	r->s[1] = hangs;
+	for (i = 0; i < CRPC_DIM(c); i++)
+		crpc_ipc_client_close(c[i]);
+	rig_close(r);
+	rig_clients = 4;
+	rig_depth = 8;
+	rig_daemons = DAEMONS;
+	assert_true(lost_ns != 0);
+	assert_int_equal(taken, sent);
+}
+
+/* In the place of rank 1's daemons: answers pings, keeps all other requests. */
+static void
+step_liar(struct rig *r)
+{
+	struct crpc_done done[64];
+	struct crpc_req req[64];
+	struct crpc_kv_parts parts;
+	uint8_t msg[16];
+	uint32_t i, d, n;
+
+	for (d = 0; d < rig_daemons; d++) {
+		crpc_kv_daemon_parts(crpc_kv_server_daemon(r->s[1], d), &parts);
+		crpc_copyrpc_poll(parts.copyrpc, crpc_clock_ns(), done, 64);
+		n = crpc_copyrpc_recv(parts.copyrpc, crpc_clock_ns(), req, 64);
+		kv_resp_write(msg, CRPC_KV_OK, CRPC_KV_PING, 0, 0);
+		for (i = 0; i < n; i++)
+			if (req[i].len == 8)
+				crpc_copyrpc_reply(
+					parts.copyrpc, crpc_clock_ns(), req[i].token, msg, 16);
+		crpc_copyrpc_flush(parts.copyrpc, crpc_clock_ns());
+	}
+}
+
+/* A rank answers pings and nothing else: each call ends, and our own keys are served. */
+static void
+a_rank_that_answers_only_pings_costs_nobody_else(void **state)
+{
+	struct rig *r = rig_open();
+	struct crpc_done done[64];
+	uint64_t now, watch = 0, begin, last = 0, key = 1, near;
+	uint32_t sent = 0, ended_n = 0, again = 0, n;
+	uint8_t msg[24];
+	int rc = 0;
+
+	connect_both(r);
+	near = key_of(r->s[0], 1);
+	begin = last = crpc_clock_ns();
+	while (crpc_clock_ns() - begin < 10000000000) {
+		now = crpc_clock_ns();
+		step_rank(r, 0, now - watch > 1000000);
+		watch = now - watch > 1000000 ? now : watch;
+		step_liar(r);
+		kv_req_write(msg, CRPC_KV_PUT, 8, 8);
+		key = far_key(key + 1);
+		memcpy(msg + 8, &key, 8);
+		rc = crpc_ipc_client_call(r->c[0], now, msg, 24, 24, key);
+		sent += rc == 0;
+		n = crpc_ipc_client_poll(r->c[0], now, done, 64);
+		ended_n += n;
+		last = n != 0 ? now : last;
+		if (now - last > 3000000000)
+			break;
+	}
+	print_message("%u calls sent, %u ended, nothing for %llu ms; state %d\n", sent, ended_n,
+		(unsigned long long)(crpc_clock_ns() - last) / 1000000,
+		crpc_kv_server_peer(r->s[0], 1));
+	/* A key of ours. */
+	kv_req_write(msg, CRPC_KV_PUT, 8, 8);
+	memcpy(msg + 8, &near, 8);
+	for (begin = crpc_clock_ns(); rc != 0 && crpc_clock_ns() - begin < 1000000000;) {
+		rc = crpc_ipc_client_call(r->c[0], crpc_clock_ns(), msg, 24, 24, near);
+		crpc_ipc_client_poll(r->c[0], crpc_clock_ns(), done, 64);
+		step_rank(r, 0, true);
+		step_liar(r);
+		again += rc == -EAGAIN;
+	}
+	print_message("a call for a key of this rank: %d, %u times -EAGAIN\n", rc, again);
+	now = crpc_clock_ns() - last;
+	rig_close(r);
+	assert_int_equal(rc, 0);
+	assert_true(now < 3000000000);
+}
+
+/* In whatever order three daemons of one thread are joined, they find each other's requests. */
+static void
+daemons_can_be_joined_in_any_order(void **state)
+{
+	static const uint8_t orders[][6] = {{0, 1, 0, 2, 1, 2}, {0, 1, 2, 1, 0, 2}};
+	struct crpc_ipc_client_conf conf = {0};
+	struct crpc_kv_server_conf sc = {.daemons = 3, .capacity = 100, .clients = 2, .depth = 8};
+	struct crpc_kv_parts parts;
+	struct crpc_kv_server *s;
+	struct crpc_ipc_client *c;
+	struct crpc_done done;
+	uint32_t i, k, from, to, bad = 0;
+	uint8_t msg[24];
+	uint64_t key, end;
+	char name[40];
+
+	for (i = 0; i < CRPC_DIM(orders); i++) {
+		snprintf(name, sizeof(name), "test_server.join.%d.%u", (int)getpid(), i);
+		sc.name = name;
+		s = crpc_kv_server_create(&sc);
+		assert_non_null(s);
+		for (k = 0; k < 6; k += 2)
+			crpc_kv_daemon_join(crpc_kv_server_daemon(s, orders[i][k]),
+				crpc_kv_server_daemon(s, orders[i][k + 1]));
+		for (from = 0; from < 3; from++) {
+			crpc_kv_daemon_parts(crpc_kv_server_daemon(s, from), &parts);
+			conf.server = parts.ipc;
+			conf.call_timeout_us = 500000;
+			c = crpc_ipc_client_connect(&conf);
+			assert_non_null(c);
+			for (to = 0; to < 3; to++) {
+				key = from * 1000 + 1;
+				while (kv_owner(kv_hash(&key, 8), 3) != to)
+					key++;
+				/* A get of no key: not by the short way. */
+				kv_req_write(msg, CRPC_KV_GET, 8, 0);
+				memcpy(msg + 8, &key, 8);
+				assert_int_equal(crpc_ipc_client_call(c, crpc_clock_ns(), msg, 16,
+							 24, 0),
+					0);
+				end = crpc_clock_ns() + 1000000000;
+				done.status = -1;
+				while (crpc_ipc_client_poll(c, crpc_clock_ns(), &done, 1) == 0 &&
+					crpc_clock_ns() < end)
+					for (k = 0; k < 3; k++) {
+						crpc_kv_daemon_turn(crpc_kv_server_daemon(s, k),
+							crpc_clock_ns());
+						crpc_kv_daemon_watch(crpc_kv_server_daemon(s, k),
+							crpc_clock_ns());
+					}
+				if (done.status != 0)
+					print_message("order %u: daemon %u to %u: status %d\n", i,
+						from, to, done.status);
+				bad += done.status != 0;
+			}
+			crpc_ipc_client_close(c);
+		}
+		crpc_kv_server_free(s);
+	}
+	assert_int_equal(bad, 0);
+}
+
 int
 main(void)
 {
@@ -528,6 +761,9 @@ main(void)
 		cmocka_unit_test(sizes_that_cannot_be_are_refused),
 		cmocka_unit_test(segments_are_the_groups),
 		cmocka_unit_test(snapshots_bring_a_server_back),
+		cmocka_unit_test(a_rank_that_hangs_with_all_calls_open_is_lost),
+		cmocka_unit_test(a_rank_that_answers_only_pings_costs_nobody_else),
+		cmocka_unit_test(daemons_can_be_joined_in_any_order),
 	};
 	struct crpc_rdma_conf device = {.gid_index = -1};
 	struct crpc_rdma *dev;

@@ -753,7 +753,7 @@ snapshot_and_back(uint32_t key_min)
 	char path[] = "/tmp/test_store.XXXXXX", file[64];
 	struct rig *a = rig_new_sizes(key_min, 16, 100, KEYS), *b;
 	struct kv_snapshot snap = {
-		.path = path, .owner = 3, .owners = 8, .key_size = 16, .key_min = key_min};
+		.path = path, .owner = 0, .owners = 1, .key_size = 16, .key_min = key_min};
 	struct kv_served was, is;
 	uint8_t copy[100];
 	uint32_t i;
@@ -1066,6 +1066,126 @@ quick_ones_match_the_model(void **state)
 	assert_true(quick > 100000);
 }
 
+/* Write a snapshot that was changed, under a right checksum. */
+static void
+forge(const char *file, uint8_t *bytes, size_t n)
+{
+	uint32_t crc = rte_hash_crc(bytes, (uint32_t)(n - sizeof(crc)), UINT32_MAX);
+	FILE *f = fopen(file, "wb");
+
+	memcpy(bytes + n - sizeof(crc), &crc, sizeof(crc));
+	assert_int_equal(fwrite(bytes, 1, n, f), n);
+	fclose(f);
+}
+
+/* A file whose bytes are whole and say what no store can have. */
+static int64_t
+forged(int which, struct rig **b)
+{
+	char path[] = "/tmp/test_store.XXXXXX", file[64];
+	struct kv_snapshot snap = {.path = path, .owner = 0, .owners = 2, .key_size = 8};
+	struct rig *a = rig_new(8, 8, KEYS);
+	static const uint64_t zero, most = UINT64_MAX, few = 1;
+	uint8_t bytes[4096];
+	uint64_t key;
+	int64_t rc;
+	size_t n;
+	FILE *f;
+
+	assert_true(close(mkstemp(path)) == 0);
+	snprintf(file, sizeof(file), "%s.0", path);
+	for (key = 0; key < 8; key++)
+		if (kv_owner(kv_hash(&key, 8), 2) == 0)
+			one(a, CRPC_KV_PUT, (uint32_t)key, 0, 0, 0);
+	rc = save(&snap, a->store);
+	assert_true(rc > 1);
+	f = fopen(file, "rb");
+	n = fread(bytes, 1, sizeof(bytes), f);
+	fclose(f);
+	if (which == 0) /* an item with version 0 */
+		memcpy(bytes + 64, &zero, 8);
+	else if (which == 1) /* an item above the newest */
+		memcpy(bytes + 64, &most, 8);
+	else if (which == 2) /* newest: the next one wraps */
+		memcpy(bytes + 32, &most, 8);
+	else if (which == 3) /* bytes behind the last item */
+		memcpy(bytes + 24, &few, 8);
+	else if (which == 4) { /* another owner's key */
+		for (key = 0; kv_owner(kv_hash(&key, 8), 2) == 0; key++)
+			;
+		memcpy(bytes + 64 + 16, &key, 8);
+	}
+	forge(file, bytes, n);
+	*b = rig_new(8, 8, KEYS);
+	rc = __crpc_kv_snapshot_read(&snap, (*b)->store);
+	unlink(file);
+	unlink(path);
+	rig_free(a);
+	return rc;
+}
+
+static void
+a_restored_key_has_a_version(void **state)
+{
+	struct kv_served s;
+	struct rig *b;
+	uint64_t key = 0;
+	int64_t rc = forged(0, &b);
+
+	while (kv_owner(kv_hash(&key, 8), 2) != 0)
+		key++;
+	if (rc >= 0) {
+		s = one(b, CRPC_KV_GET, (uint32_t)key, 0, 0, 0);
+		print_message("get: status %u, version %llu\n", s.status,
+			(unsigned long long)s.version);
+		s = one(b, CRPC_KV_PUT, (uint32_t)key, CRPC_KV_EXPECT, 0, 0);
+		print_message("put if absent of a key that is there: status %u\n", s.status);
+	}
+	rig_free(b);
+	assert_int_equal(rc, -EBADMSG);
+}
+
+static void
+restored_versions_do_not_wrap(void **state)
+{
+	struct kv_served s;
+	struct rig *b;
+	int64_t rc[2];
+	int i;
+
+	for (i = 0; i < 2; i++) {
+		rc[i] = forged(1 + i, &b);
+		s = one(b, CRPC_KV_PUT, 100, 0, 0, 0);
+		print_message("read %lld; the next put: version %llu\n", (long long)rc[i],
+			(unsigned long long)s.version);
+		rig_free(b);
+	}
+	assert_int_equal(rc[0], -EBADMSG);
+	assert_int_equal(rc[1], -EBADMSG);
+}
+
+static void
+a_snapshot_ends_with_its_last_item(void **state)
+{
+	struct rig *b;
+	int64_t rc = forged(3, &b);
+
+	print_message("read %lld\n", (long long)rc);
+	rig_free(b);
+	assert_int_equal(rc, -EBADMSG);
+}
+
+static void
+a_snapshot_has_its_owners_keys(void **state)
+{
+	struct rig *b;
+	int64_t rc = forged(4, &b);
+
+	print_message("read %lld\n", (long long)rc);
+	rig_free(b);
+	assert_true(rc < 0);
+}
+
 int
 main(void)
 {
@@ -1093,6 +1213,10 @@ main(void)
 		cmocka_unit_test(a_snapshot_is_copied_while_keys_change),
 		cmocka_unit_test(a_copy_leaves_the_file_alone),
 		cmocka_unit_test(a_bad_snapshot_is_refused),
+		cmocka_unit_test(a_restored_key_has_a_version),
+		cmocka_unit_test(restored_versions_do_not_wrap),
+		cmocka_unit_test(a_snapshot_ends_with_its_last_item),
+		cmocka_unit_test(a_snapshot_has_its_owners_keys),
 		cmocka_unit_test(sizes_out_of_range_are_refused),
 	};
 	int rc;
