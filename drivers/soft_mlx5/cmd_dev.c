@@ -4,7 +4,7 @@
 #include <endian.h>
 #include <errno.h>
 
-#include "port.h"
+#include "fabric.h"
 #include "sysfs.h"
 
 /* What the NIC can do, and not more: a program reads here what it may ask for. */
@@ -41,7 +41,7 @@ query_device(struct uv_ctx *ctx, struct uv_call *call)
 		.max_srq = 1 << 16,
 		.max_srq_wr = UV_SRQ_WR_MAX,
 		.max_srq_sge = UV_SRQ_SGE_MAX,
-		.max_pkeys = SM_PKEYS,
+		.max_pkeys = SM_PKEYS_MAX,
 		.local_ca_ack_delay = 16,
 		.phys_port_cnt = 1,
 	};
@@ -76,9 +76,10 @@ query_port(struct uv_ctx *ctx, struct uv_call *call)
 	*resp = (struct ib_uverbs_query_port_resp){
 		.max_msg_sz = SM_MSG_MAX,
 		.gid_tbl_len = SM_GIDS,
-		.pkey_tbl_len = SM_PKEYS,
+		.pkey_tbl_len = (uint16_t)port->npkeys,
 		.lid = port->lid,
 		.sm_lid = port->ethernet ? 0 : SM_LID,
+		.flags = sm_fabric()->grh ? IBV_QPF_GRH_REQUIRED : 0,
 		.state = IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = port->mtu,

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "port.h"
+#include "fabric.h"
 #include "say.h"
 #include "sysfs.h"
 
@@ -125,7 +125,8 @@ create_ah(struct uv_ctx *ctx, struct uv_call *call)
 	struct uv_obj *ah = call->made;
 
 	if (req->attr.port_num != 1 || req->attr.grh.sgid_index >= SM_GIDS ||
-		(sm_port((uint32_t)ctx->device)->ethernet && !req->attr.is_global))
+		((sm_port((uint32_t)ctx->device)->ethernet || sm_fabric()->grh) &&
+			!req->attr.is_global))
 		return EINVAL;
 	ah->pd = pd->pd;
 	resp->ah_handle = ah->handle;

@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "port.h"
 #include "say.h"
 #include "sysfs.h"
 
@@ -290,6 +291,10 @@ modify_qp(struct uv_ctx *ctx, struct uv_call *call)
 		.dlid = req->dest.dlid,
 		.is_global = req->dest.is_global != 0,
 		.sgid_index = req->dest.sgid_index,
+		.sl = req->dest.sl,
+		.traffic_class = req->dest.traffic_class,
+		.hop_limit = req->dest.hop_limit,
+		.flow_label = req->dest.flow_label,
 	};
 	int err = check_modify(req);
 
@@ -319,6 +324,10 @@ query_qp(struct uv_ctx *ctx, struct uv_call *call)
 	resp->dest.dlid = mod.dlid;
 	resp->dest.sgid_index = mod.sgid_index;
 	resp->dest.is_global = mod.is_global;
+	resp->dest.sl = mod.sl;
+	resp->dest.traffic_class = mod.traffic_class;
+	resp->dest.hop_limit = mod.hop_limit;
+	resp->dest.flow_label = mod.flow_label;
 	resp->dest.port_num = mod.port;
 	resp->max_send_wr = qp->cap.max_send_wr;
 	resp->max_recv_wr = qp->cap.max_recv_wr;

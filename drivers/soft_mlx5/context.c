@@ -13,7 +13,7 @@
 
 #include "control.h"
 #include "crpc_log.h"
-#include "port.h"
+#include "fabric.h"
 #include "progress.h"
 #include "say.h"
 
@@ -91,6 +91,11 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 		.faults = getenv("SOFT_MLX5_FAULTS"),
 		.udp_addr = port->addr,
 		.mtu = port->mtu,
+		.pkeys = port->npkeys,
+		.pkey_limited = sm_fabric()->pkeys,
+		.flush_signalled = sm_fabric()->flush_signalled,
+		.ethernet = port->ethernet,
+		.grh_required = sm_fabric()->grh || sm_fabric()->roce,
 		.device = (uint32_t)ctx->device,
 		.devices = sm_ports(),
 		.pcap = getenv("SOFT_MLX5_PCAP"),
@@ -101,11 +106,16 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 	};
 	int err;
 
-	if (port->ethernet && port->addr == 0)
+	if (port->udp && port->addr == 0)
 		return EADDRNOTAVAIL; /* Which was said. */
 	direct_conf(&attr);
 	net_name(port, ctx->net, sizeof(ctx->net));
-	memcpy(attr.gid, port->gid, sizeof(attr.gid));
+	memcpy(attr.gid, port->gid[0].raw, sizeof(attr.gid));
+	for (uint32_t i = 0; i < port->ngids; i++) {
+		if (port->gid[i].type == IBV_GID_TYPE_ROCE_V1)
+			attr.roce_v1 |= 1u << i;
+		memcpy(attr.gid_ipv4, port->gid[i].raw, sizeof(attr.gid_ipv4));
+	}
 	crpc_log_clear();
 	err = sm_nic_create(&attr, nic);
 	if (err != 0)

@@ -75,6 +75,13 @@ struct sm_nic_attr {
 	/** Name of the wire: contexts of the same net (and user) see each other. */
 	const char *net;
 	uint8_t gid[16]; /**< The port's GID: in the GRH of datagrams, and theirs must match. */
+	uint8_t gid_ipv4[16]; /**< On Ethernet, through shared memory: another one, IPv4-mapped. */
+	uint32_t roce_v1;     /**< Bit i: GID i is of RoCE v1. */
+	uint32_t pkeys;       /**< P_Keys of the port; 0: one. */
+	bool pkey_limited;    /**< The first of them is of a limited member. */
+	bool ethernet;        /**< Each packet has a GRH, and address vectors no bit for it. */
+	bool flush_signalled; /**< What was flushed completes only where that was asked for. */
+	bool grh_required;    /**< What has none is refused, or lost. */
 	/**
 	 * How bad the network is for what this context receives, and its seed, such as
 	 * "seed=7,drop=0.01,dup=0.01,delay=0.01,reorder=0.01,corrupt=0.001,rnr=0.01". NULL: good.
@@ -167,6 +174,8 @@ struct sm_qp_mod {
 	uint8_t dgid[16];
 	bool is_global;
 	uint8_t sgid_index;
+	uint8_t sl, traffic_class, hop_limit;
+	uint32_t flow_label;
 	uint32_t qkey;
 	uint32_t rq_psn;
 	uint32_t sq_psn;

@@ -15,12 +15,19 @@
 
 #include <infiniband/verbs.h>
 
+#include "fabric.h"
 #include "nic.h"
 #include "say.h"
 #include "sysfs.h"
 
 /* IPv4, UDP, the longest headers of RoCEv2, ICRC. */
 #define HEADERS 92u
+/* ::ffff:10.77.0.1, where ports are Ethernet without an interface; plus the number of the device. */
+#define SM_GID_IPV4 (UINT64_C(0xffff00000000) | 10u << 24 | 77u << 16 | 1u)
+
+/* With several: what is there by default, but not as a full member; and another partition. */
+#define SM_PKEY_LIMITED 0x7fff
+#define SM_PKEY_OTHER   0x8005
 
 static struct sm_port ports[SM_DEVICES_MAX];
 static uint32_t nports;
@@ -97,14 +104,32 @@ find_addr(const char *addr, const char *netdev, struct sm_port *port)
 }
 
 static void
+gid_add(struct sm_port *port, uint64_t high, uint64_t low, uint8_t type)
+{
+	struct sm_gid *gid = &port->gid[port->ngids++];
+
+	memcpy(gid->raw, &high, sizeof(high));
+	memcpy(gid->raw + sizeof(high), &low, sizeof(low));
+	gid->type = type;
+}
+
+/* A kernel has each GID of an interface once for each kind of RoCE that the card knows. */
+static void
+roce_gids(struct sm_port *port, uint64_t high, uint64_t low)
+{
+	if (sm_fabric()->roce)
+		gid_add(port, high, low, IBV_GID_TYPE_ROCE_V1);
+	gid_add(port, high, low, IBV_GID_TYPE_ROCE_V2);
+}
+
+static void
 ethernet_port(uint32_t n, struct sm_port *port)
 {
 	char addr[INET_ADDRSTRLEN], netdev[IF_NAMESIZE];
 	bool by_addr = element(getenv("SOFT_MLX5_ADDR"), n, addr, sizeof(addr));
 	bool by_name = element(getenv("SOFT_MLX5_NETDEV"), n, netdev, sizeof(netdev));
-	uint32_t be;
 
-	port->ethernet = true;
+	port->ethernet = port->udp = true;
 	port->mtu = IBV_MTU_1024;
 	if ((n != 0 && !by_addr && !by_name) ||
 		!find_addr(by_addr ? addr : NULL, by_name ? netdev : NULL, port)) {
@@ -114,19 +139,24 @@ ethernet_port(uint32_t n, struct sm_port *port)
 		return;
 	}
 	port->mtu = path_mtu(port->netdev);
-	be = htonl(port->addr);
-	port->gid[10] = port->gid[11] = 0xff;
-	memcpy(port->gid + 12, &be, sizeof(be));
+	roce_gids(port, 0, htobe64(UINT64_C(0xffff00000000) | port->addr));
 }
 
+/* A port on the wire of shared memory: InfiniBand, or what SOFT_MLX5_FABRIC makes of it. */
 static void
-infiniband_port(uint32_t n, struct sm_port *port)
+local_port(uint32_t n, struct sm_port *port)
 {
-	uint64_t gid[2] = {htobe64(SM_GID_PREFIX), htobe64(SM_NODE_GUID + n)};
+	uint64_t prefix = htobe64(SM_GID_PREFIX);
 
 	port->mtu = IBV_MTU_4096;
-	port->lid = (uint16_t)(SM_LID + n);
-	memcpy(port->gid, gid, sizeof(port->gid));
+	port->ethernet = sm_fabric()->roce;
+	if (port->ethernet) {
+		roce_gids(port, prefix, htobe64(SM_NODE_GUID + n));
+		roce_gids(port, 0, htobe64(SM_GID_IPV4 + n));
+	} else {
+		port->lid = (uint16_t)(SM_LID + n);
+		gid_add(port, prefix, htobe64(SM_NODE_GUID + n), IBV_GID_TYPE_IB);
+	}
 }
 
 static bool
@@ -157,11 +187,18 @@ read_once(void)
 		n = 1;
 	}
 	nports = (uint32_t)n;
-	for (uint32_t i = 0; i < nports; i++)
+	for (uint32_t i = 0; i < nports; i++) {
 		if (udp)
 			ethernet_port(i, &ports[i]);
 		else
-			infiniband_port(i, &ports[i]);
+			local_port(i, &ports[i]);
+		ports[i].npkeys = sm_fabric()->pkeys ? 2 : 1;
+		ports[i].pkey[0] = sm_fabric()->pkeys ? SM_PKEY_LIMITED : 0xffff;
+		ports[i].pkey[1] = SM_PKEY_OTHER;
+		/* A path over UDP cannot take more than the interface. */
+		if (sm_fabric()->mtu[i] != 0)
+			ports[i].mtu = (uint8_t)crpc_min(sm_fabric()->mtu[i], ports[i].mtu);
+	}
 	errno = saved;
 }
 

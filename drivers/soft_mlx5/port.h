@@ -20,13 +20,27 @@
 
 #define SM_DEVICES_MAX 8
 
+/** Entries of a port's GID table; those behind the used ones are empty. */
+#define SM_GIDS 8
+
+#define SM_PKEYS_MAX 2
+
+struct sm_gid {
+	uint8_t raw[16];
+	uint8_t type; /**< enum ibv_gid_type. */
+};
+
 struct sm_port {
 	bool ethernet;
+	bool udp;     /**< Its wire is UDP. */
 	uint8_t mtu;  /**< enum ibv_mtu. */
 	uint16_t lid; /**< 0 on Ethernet. */
 	uint32_t addr; /**< IPv4; 0: none, on InfiniBand or because none was found. */
 	uint32_t ifindex;
-	uint8_t gid[16];
+	uint32_t npkeys;
+	uint16_t pkey[SM_PKEYS_MAX];
+	uint32_t ngids;
+	struct sm_gid gid[SM_GIDS];
 	char netdev[IF_NAMESIZE];
 };
 

@@ -33,6 +33,7 @@
 
 #include "crpc_atomic.h"
 #include "crpc_util.h"
+#include "fabric.h"
 #include "file.h"
 #include "real.h"
 #include "port.h"
@@ -323,6 +324,16 @@ ioctl(int fd, unsigned long request, ...)
 		return 0;
 	errno = err;
 	return -1;
+}
+
+/* libmlx5 asks for it by device commands, which are refused: the answer would always be no. */
+EXPORT int ibv_query_qp_data_in_order(
+	struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags);
+
+EXPORT int
+ibv_query_qp_data_in_order(struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags)
+{
+	return flags == 0 && !sm_fabric()->unordered;
 }
 
 EXPORT int

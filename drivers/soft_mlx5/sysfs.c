@@ -14,6 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <infiniband/verbs.h>
+
 #include "crpc_util.h"
 #include "nic.h"
 #include "port.h"
@@ -125,12 +127,14 @@ static void
 walk_port(struct walk *w, int n)
 {
 	const struct sm_port *port = sm_port((uint32_t)n);
+	static const char *const types[] = {
+		[IBV_GID_TYPE_IB] = "IB/RoCE v1\n",
+		[IBV_GID_TYPE_ROCE_V1] = "IB/RoCE v1\n",
+		[IBV_GID_TYPE_ROCE_V2] = "RoCE v2\n",
+	};
 	char name[32], gid[2][20];
 	uint64_t half[2];
-
-	memcpy(half, port->gid, sizeof(half));
-	for (int i = 0; i < 2; i++)
-		guid_text(gid[i], be64toh(half[i]));
+	bool used;
 
 	in_dir(w, PCI_DIR "/infiniband/" SM_DEVICE_NAME "%d/ports/1/",
 			n + 1, n);
@@ -143,22 +147,23 @@ walk_port(struct walk *w, int n)
 	file(w, "sm_sl", "0\n");
 	file(w, "rate", "100 Gb/sec (4X EDR)\n");
 	file(w, "cap_mask", "0x00000000\n");
-	for (int i = 0; i < SM_GIDS; i++) {
-		snprintf(name, sizeof(name), "gids/%d", i);
-		if (i == 0)
-			file(w, name, "%s:%s\n", gid[0], gid[1]);
-		else
-			file(w, name, "0000:0000:0000:0000:0000:0000:0000:0000\n");
+	for (uint32_t i = 0; i < SM_GIDS; i++) {
+		used = i < port->ngids;
+		memcpy(half, port->gid[i].raw, sizeof(half));
+		for (int h = 0; h < 2; h++)
+			guid_text(gid[h], be64toh(half[h]));
+		snprintf(name, sizeof(name), "gids/%u", i);
+		file(w, name, "%s:%s\n", gid[0], gid[1]);
 		/* A real IB port has these two only for entries in use; empty ones read as "". */
-		snprintf(name, sizeof(name), "gid_attrs/types/%d", i);
-		file(w, name, "%s", i != 0 ? "" : port->ethernet ? "RoCE v2\n" : "IB/RoCE v1\n");
-		snprintf(name, sizeof(name), "gid_attrs/ndevs/%d", i);
-		file(w, name, "%s%s", i == 0 ? port->netdev : "",
-				i == 0 && port->ethernet ? "\n" : "");
+		snprintf(name, sizeof(name), "gid_attrs/types/%u", i);
+		file(w, name, "%s", used ? types[port->gid[i].type] : "");
+		snprintf(name, sizeof(name), "gid_attrs/ndevs/%u", i);
+		file(w, name, "%s%s", used ? port->netdev : "",
+				used && port->ethernet ? "\n" : "");
 	}
-	for (int i = 0; i < SM_PKEYS; i++) {
-		snprintf(name, sizeof(name), "pkeys/%d", i);
-		file(w, name, "0xffff\n");
+	for (uint32_t i = 0; i < port->npkeys; i++) {
+		snprintf(name, sizeof(name), "pkeys/%u", i);
+		file(w, name, "0x%04x\n", port->pkey[i]);
 	}
 }
 

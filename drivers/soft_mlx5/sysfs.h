@@ -18,8 +18,6 @@
 #include <sys/types.h>
 
 #define SM_DEVICE_NAME "mlx5_soft"
-#define SM_GIDS        8 /**< Entries of the port's GID table; all but the first are empty. */
-#define SM_PKEYS       1
 
 /* What the device says of itself in sysfs and in QUERY_DEVICE alike: a ConnectX-5. */
 #define SM_VENDOR_ID  0x15b3

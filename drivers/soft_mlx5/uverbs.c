@@ -12,7 +12,7 @@
 #include <rdma/mlx5_user_ioctl_cmds.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 
-#include "port.h"
+#include "fabric.h"
 #include "say.h"
 #include "sysfs.h"
 
@@ -242,7 +242,7 @@ uar_destroy(struct uv_ctx *ctx, const struct attrs *set)
 	return uar != NULL ? uar_free(ctx, uar) : ENOENT;
 }
 
-/* ---- the GID table: one entry, the others are empty ---- */
+/* ---- the GID table ---- */
 
 static uint64_t
 attr_value(const struct attrs *set, uint16_t id)
@@ -253,27 +253,29 @@ attr_value(const struct attrs *set, uint16_t id)
 }
 
 static struct ib_uverbs_gid_entry
-gid_entry(const struct uv_ctx *ctx)
+gid_entry(const struct sm_port *port, uint32_t index)
 {
-	const struct sm_port *port = sm_port((uint32_t)ctx->device);
-	struct ib_uverbs_gid_entry entry = {.port_num = 1,
-			.gid_type = port->ethernet ? IBV_GID_TYPE_ROCE_V2 : IBV_GID_TYPE_IB,
-			.netdev_ifindex = port->ifindex};
+	struct ib_uverbs_gid_entry entry = {.gid_index = index, .port_num = 1,
+			.gid_type = port->gid[index].type, .netdev_ifindex = port->ifindex};
 
-	memcpy(entry.gid, port->gid, sizeof(port->gid));
+	memcpy(entry.gid, port->gid[index].raw, sizeof(port->gid[index].raw));
 	return entry;
 }
 
 static int
 query_gid_table(struct uv_ctx *ctx, const struct attrs *set)
 {
-	struct ib_uverbs_gid_entry entry = gid_entry(ctx);
-	uint64_t size = attr_value(set, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE), n = 1;
+	const struct sm_port *port = sm_port((uint32_t)ctx->device);
+	uint64_t size = attr_value(set, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE), n = port->ngids;
+	struct ib_uverbs_gid_entry entries[SM_GIDS];
 
-	if (size != sizeof(entry) ||
+	for (uint32_t i = 0; i < n; i++)
+		entries[i] = gid_entry(port, i);
+	if (size != sizeof(entries[0]) ||
 			(uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) != 0)
 		return EINVAL;
-	return put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, &entry, sizeof(entry)) &&
+	return put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries,
+			(uint32_t)n * sizeof(entries[0])) &&
 					put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES,
 							&n, sizeof(n))
 			? 0
@@ -283,15 +285,17 @@ query_gid_table(struct uv_ctx *ctx, const struct attrs *set)
 static int
 query_gid_entry(struct uv_ctx *ctx, const struct attrs *set)
 {
-	struct ib_uverbs_gid_entry entry = gid_entry(ctx);
+	const struct sm_port *port = sm_port((uint32_t)ctx->device);
+	struct ib_uverbs_gid_entry entry;
 	uint32_t index = (uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX);
 
 	if ((uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_ENTRY_PORT) != 1 ||
 			index >= SM_GIDS ||
 			(uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS) != 0)
 		return EINVAL;
-	if (index != 0)
+	if (index >= port->ngids)
 		return ENODATA;
+	entry = gid_entry(port, index);
 	return put_attr(set, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, &entry, sizeof(entry))
 			? 0
 			: EINVAL;
@@ -383,6 +387,17 @@ run_command(struct uv_ctx *ctx, const struct uv_cmd *cmd, const struct attrs *se
 	return 0;
 }
 
+/* The time that a card's firmware takes for a command about a queue pair, one after the other. */
+static void
+firmware_wait(void)
+{
+	uint32_t us = sm_fabric()->verbs_us;
+	struct timespec wait = {us / 1000000, us % 1000000 * 1000L};
+
+	if (us != 0)
+		nanosleep(&wait, NULL);
+}
+
 static int
 invoke_write(struct uv_ctx *ctx, const struct attrs *set)
 {
@@ -397,6 +412,8 @@ invoke_write(struct uv_ctx *ctx, const struct attrs *set)
 		return sm_refuse(EOPNOTSUPP, "uverbs command 0x%x", (uint32_t)nr->data);
 	if (cmd->fn == NULL)
 		return sm_refuse(EOPNOTSUPP, "uverbs command %s", cmd->name);
+	if (cmd->makes == UV_QP || cmd->type == UV_QP)
+		firmware_wait();
 	err = run_command(ctx, cmd, set);
 	if (sm_tracing())
 		sm_trace("fd %d %s: %s", ctx->fd, cmd->name, err == 0 ? "ok" : strerror(err));

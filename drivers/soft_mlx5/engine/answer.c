@@ -298,7 +298,7 @@ sm_sq_answer(struct sm_nic *nic, const struct sm_peer *peer, const struct sm_hdr
 	struct sm_qp *qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
 	uint32_t type = sm_pkt_type(h->head);
 
-	if (qp == NULL || qp->peer != peer || qp->dest_qpn != h->src)
+	if (qp == NULL || qp->peer != peer || qp->far != h->src)
 		return;
 	if (type == SM_PKT_ACK) {
 		qp->n.rx.kind[SM_KIND_ACK]++;

@@ -56,7 +56,7 @@ sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 	qp->n.tx.grhs += t->av.grh >> 63;
 	if (peer != NULL) {
 		h.dst = t->av.qpn;
-		h.src = qp->qpn;
+		h.src = qp->from | t->av.kind;
 		h.psn = qp->req.psn;
 		h.raddr = nic->udp != NULL /* To ourselves. */
 			? SM_GRH_PRESENT | SM_GRH_IPV4 | nic->attr.udp_addr
@@ -113,7 +113,8 @@ sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *p
 	struct sm_wc wc;
 
 	if (qp == NULL || qp->kind->takes != SM_TAKES_DATAGRAMS || qp->state < IBV_QPS_RTR ||
-		qp->state == IBV_QPS_ERR || h->rkey != qp->attr.qkey || len > SM_MTU_BYTES ||
+		qp->state == IBV_QPS_ERR ||
+		((h->src ^ qp->far) & (SM_SRC_PKEY | SM_SRC_LIMITED)) != 0 || h->rkey != qp->attr.qkey || len > SM_MTU_BYTES ||
 		!sm_recv_take(nic, qp))
 		return;
 	sm_count_piece(&qp->n.rx, len, imm ? SM_KIND_DATAGRAM_IMM : SM_KIND_DATAGRAM, true,

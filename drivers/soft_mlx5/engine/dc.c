@@ -46,7 +46,7 @@ control_send(const struct sm_nic *nic, struct sm_qp *qp, enum sm_pkt_type type)
 	uint64_t age = (nic->now - qp->dc.at) / NS_PER_S;
 	struct sm_hdr h = {
 		.dst = qp->dest_qpn | (uint32_t)qp->req.epoch << 24,
-		.src = qp->qpn,
+		.src = qp->from,
 		.psn = qp->req.psn,
 		.raddr = qp->dc.key,
 		.rkey = (uint32_t)crpc_min(age, AGE_MAX_S),
@@ -68,6 +68,7 @@ sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp)
 	qp->dc.connected = false;
 	sm_peer_leave(nic, qp);
 	qp->dest_qpn = 0;
+	qp->far = 0;
 }
 
 /* Whether everything sent was acknowledged or answered. */
@@ -112,6 +113,7 @@ sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 					: MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
 		sm_peer_join(peer, qp);
 		qp->dest_qpn = av->qpn;
+		sm_qp_names(nic, qp, av->kind);
 		qp->dc.key = av->key;
 		qp->dc.at = nic->now;
 	}
@@ -136,7 +138,7 @@ conn_find(struct sm_qp *dct, const struct sm_peer *peer, uint32_t src, struct sm
 
 	*last = NULL;
 	LIST_FOREACH(c, &dct->dc.conns, dc.link) {
-		if (c->dest_qpn == src && c->peer == peer)
+		if (c->far == src && c->peer == peer)
 			break;
 		*last = c;
 	}
@@ -212,7 +214,9 @@ conn_make(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, uint32_t 
 	c->state = IBV_QPS_RTR;
 	c->dc.dct = dct;
 	c->qpn = dct->qpn;
-	c->dest_qpn = src;
+	c->from = dct->from;
+	c->far = src;
+	c->dest_qpn = src & SM_PSN_MASK;
 	c->made = dct->made;
 	c->attr.access = dct->attr.access;
 	c->attr.min_rnr_timer = dct->attr.min_rnr_timer;
@@ -241,7 +245,7 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 	struct sm_qp *dct = sm_qp_find(nic, h->dst & SM_PSN_MASK), *c, *last;
 	bool connect = sm_pkt_type(h->head) == SM_PKT_CONNECT;
 
-	if (!is_ready(dct)) {
+	if (!is_ready(dct) || ((h->src ^ dct->far) & SM_SRC_KIND) != 0) {
 		if (connect)
 			sm_peer_nak(peer, h, SM_NAK_LOST);
 		return;

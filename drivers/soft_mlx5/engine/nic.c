@@ -99,6 +99,8 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 		return ENOMEM;
 	nic->attr = *attr;
 	nic->attr.mtu = attr->mtu != 0 ? attr->mtu : IBV_MTU_4096;
+	nic->attr.pkeys = attr->pkeys != 0 ? attr->pkeys : 1;
+	nic->attr.ethernet |= attr->udp_addr != 0;
 	nic->attr.devices = attr->devices != 0 ? attr->devices : 1;
 	nic->attr.dct_conns = attr->dct_conns != 0 ? attr->dct_conns : SM_DCT_CONNS;
 	TAILQ_INIT(&nic->peers);

@@ -187,27 +187,38 @@ is_lid_here(const struct sm_nic *nic, uint32_t lid)
 	return lid - SM_LID < nic->attr.devices;
 }
 
-int
-sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer)
+/* The GID is like @own, and of one of the host's devices. */
+static bool
+is_gid_like(const struct sm_nic *nic, const uint8_t own[16], const uint8_t gid[16])
 {
-	uint32_t slot = m->dest_qpn >> 16 & (SM_SLOTS - 1);
+	uint64_t base = sm_be64(own + 8) - nic->attr.device;
 
-	if (nic->udp != NULL)
-		return peer_of(nic, slot, m->is_global ? gid_addr(m->dgid) : 0, false,
-			peer);
-	/* At another LID than the host's there is no context. */
-	if (!m->is_global && m->dlid != 0 && !is_lid_here(nic, m->dlid))
-		return peer_of(nic, SM_SLOTS, 0, false, peer);
-	return peer_of(nic, slot, sm_wire_gen(nic->wire, slot), false, peer);
+	return memcmp(gid, own, 8) == 0 && sm_be64(gid + 8) - base < nic->attr.devices;
 }
 
 /* The GID is of one of the host's devices. */
 static bool
 is_gid_here(const struct sm_nic *nic, const uint8_t gid[16])
 {
-	uint64_t base = sm_be64(nic->attr.gid + 8) - nic->attr.device;
+	return is_gid_like(nic, nic->attr.gid, gid) ||
+		(nic->attr.ethernet && is_gid_like(nic, nic->attr.gid_ipv4, gid));
+}
 
-	return memcmp(gid, nic->attr.gid, 8) == 0 && sm_be64(gid + 8) - base < nic->attr.devices;
+int
+sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer)
+{
+	uint32_t slot = m->dest_qpn >> 16 & (SM_SLOTS - 1);
+
+	if (nic->udp != NULL)
+		return peer_of(nic, slot,
+			m->is_global && sm_gid_kind(nic, m->sgid_index) == 0 ? gid_addr(m->dgid)
+									     : 0,
+			false, peer);
+	/* At another address than the host's there is no context. */
+	if (m->is_global ? nic->attr.ethernet && !is_gid_here(nic, m->dgid)
+			 : m->dlid != 0 && !is_lid_here(nic, m->dlid))
+		return peer_of(nic, SM_SLOTS, 0, false, peer);
+	return peer_of(nic, slot, sm_wire_gen(nic->wire, slot), false, peer);
 }
 
 int
@@ -220,11 +231,12 @@ sm_peer_av(struct sm_nic *nic, const struct sm_av *av, struct sm_peer **peer)
 
 	*peer = NULL;
 	if (nic->udp != NULL) {
-		if (global)
+		if (global && av->kind == 0)
 			*peer = sm_peer_from(nic, slot, gid_addr(av->dgid), false);
 		return 0;
 	}
-	if (global ? !is_gid_here(nic, av->dgid) : !is_lid_here(nic, av->dlid))
+	if (global ? !is_gid_here(nic, av->dgid)
+		   : nic->attr.grh_required || !is_lid_here(nic, av->dlid))
 		return 0;
 	gen = sm_wire_gen(nic->wire, slot);
 	if (gen == 0)
@@ -436,7 +448,7 @@ sm_peer_nak(struct sm_peer *p, const struct sm_hdr *h, enum sm_nak why)
 {
 	struct sm_hdr nak = {
 		.dst = (h->src & SM_PSN_MASK) | (h->dst & ~SM_PSN_MASK),
-		.src = h->dst & SM_PSN_MASK,
+		.src = (h->dst & SM_PSN_MASK) | (h->src & (SM_SRC_KIND & ~SM_SRC_LIMITED)),
 		.psn = h->psn,
 		.imm = why,
 	};

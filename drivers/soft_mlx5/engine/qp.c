@@ -166,7 +166,7 @@ void
 sm_qp_way(const struct sm_nic *nic, struct sm_qp *qp)
 {
 	qp->req.simple_qpn = sm_qp_has_av(qp) || qp->req.resume != 0 || nic->udp != NULL ||
-			sm_fault_local(nic->fault)
+			qp->from != qp->qpn || sm_fault_local(nic->fault)
 		? ~0u
 		: qp->qpn;
 }
@@ -226,6 +226,7 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 		return rc;
 	}
 	qp->qpn = nic->slot << 16 | i;
+	qp->from = qp->qpn;
 	qp_clear(nic, qp);
 	psn_begin(qp, qp->dc.life * PSN_LIFE);
 	nic->qps[i] = qp;
@@ -304,7 +305,7 @@ values_check(const struct sm_nic *nic, const struct sm_qp_mod *m)
 	} ranges[] = {
 		{IBV_QP_PORT, m->port, 1, 1},
 		{IBV_QP_AV, m->port, 0, 1},
-		{IBV_QP_PKEY_INDEX, m->pkey_index, 0, 0},
+		{IBV_QP_PKEY_INDEX, m->pkey_index, 0, nic->attr.pkeys - 1},
 		{IBV_QP_PATH_MTU, m->path_mtu, IBV_MTU_256, nic->attr.mtu},
 		{IBV_QP_MAX_QP_RD_ATOMIC, m->max_rd_atomic, 0, SM_RD_MAX},
 		{IBV_QP_MAX_DEST_RD_ATOMIC, m->max_dest_rd_atomic, 0, SM_RD_MAX},
@@ -318,13 +319,15 @@ values_check(const struct sm_nic *nic, const struct sm_qp_mod *m)
 		if ((m->mask & ranges[i].bit) != 0 &&
 			(ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most))
 			return EINVAL;
-	return 0;
+	/* As the kernel. */
+	return (m->mask & IBV_QP_AV) != 0 && nic->attr.grh_required && !m->is_global ? EINVAL : 0;
 }
 
 static void
-attrs_take(struct sm_qp *qp, const struct sm_qp_mod *m)
+attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 {
 	struct sm_qp_mod *a = &qp->attr;
+	uint32_t kind;
 
 #define TAKE(bit, field)                                                                           \
 	do {                                                                                       \
@@ -340,6 +343,10 @@ attrs_take(struct sm_qp *qp, const struct sm_qp_mod *m)
 	TAKE(IBV_QP_AV, dlid);
 	TAKE(IBV_QP_AV, is_global);
 	TAKE(IBV_QP_AV, sgid_index);
+	TAKE(IBV_QP_AV, sl);
+	TAKE(IBV_QP_AV, traffic_class);
+	TAKE(IBV_QP_AV, hop_limit);
+	TAKE(IBV_QP_AV, flow_label);
 	TAKE(IBV_QP_PORT, port);
 	TAKE(IBV_QP_PATH_MTU, path_mtu);
 	TAKE(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
@@ -352,10 +359,13 @@ attrs_take(struct sm_qp *qp, const struct sm_qp_mod *m)
 	if ((m->mask & IBV_QP_AV) != 0)
 		memcpy(a->dgid, m->dgid, sizeof(a->dgid));
 	a->mask |= m->mask;
+	kind = a->is_global ? sm_gid_kind(nic, a->sgid_index) : 0;
 	qp->mtu_shift = (uint8_t)(a->path_mtu != 0 ? 7 + a->path_mtu : 12);
 	qp->headers = SM_WIRE_BASE + (a->is_global ? SM_WIRE_GRH : 0);
-	if (qp->kind->sends != SM_SENDS_TO_TARGETS)
+	if (qp->kind->sends != SM_SENDS_TO_TARGETS) {
 		qp->dest_qpn = a->dest_qpn & SM_PSN_MASK;
+		sm_qp_names(nic, qp, kind);
+	}
 	if ((m->mask & IBV_QP_RQ_PSN) != 0)
 		qp->resp.psn = m->rq_psn & SM_PSN_MASK;
 	if ((m->mask & IBV_QP_SQ_PSN) != 0)
@@ -391,7 +401,7 @@ qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 			return rc;
 		sm_peer_join(peer, qp);
 	}
-	attrs_take(qp, m);
+	attrs_take(nic, qp, m);
 	qp->state = to;
 	if (to == IBV_QPS_RTS)
 		sm_sq_ring(nic, qp);
@@ -420,6 +430,14 @@ sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out)
 	sm_unlock(nic);
 }
 
+/* A send WQE is flushed. Some cards say so only where a completion was asked for. */
+static void
+flush_one(struct sm_nic *nic, struct sm_qp *qp, uint16_t bb, uint8_t op, bool signaled)
+{
+	if (signaled || !nic->attr.flush_signalled)
+		sm_cq_error(nic, qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, bb, op);
+}
+
 /* Everything posted to the send queue and not completed. */
 static uint32_t
 flush_sq(struct sm_nic *nic, struct sm_qp *qp)
@@ -429,8 +447,7 @@ flush_sq(struct sm_nic *nic, struct sm_qp *qp)
 	for (; qp->req.wr_done != qp->req.wr_tx; qp->req.wr_done++, n++) {
 		const struct sm_swr *w = &qp->req.swr[qp->req.wr_done & (qp->made.sq_nwqebb - 1)];
 
-		sm_cq_error(
-			nic, qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, w->bb, w->op);
+		flush_one(nic, qp, w->bb, w->op, w->signaled);
 	}
 	if (qp->made.sq_nwqebb == 0)
 		return n;
@@ -442,8 +459,8 @@ flush_sq(struct sm_nic *nic, struct sm_qp *qp)
 			qp->made.sq_buf + (qp->req.taken & (qp->made.sq_nwqebb - 1)) * SM_WQEBB;
 		uint32_t nbb = ((sm_be32(wqe + 4) & 0x3f) + 3) / 4;
 
-		sm_cq_error(nic, qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
-			qp->req.taken, wqe[3]);
+		flush_one(nic, qp, qp->req.taken, wqe[3],
+			(wqe[11] & MLX5_WQE_CTRL_CQ_UPDATE) != 0);
 		if (nbb == 0 || nbb > (uint16_t)(qp->req.head - qp->req.taken))
 			nbb = 1;
 		qp->req.taken = (uint16_t)(qp->req.taken + nbb);

@@ -48,6 +48,8 @@ struct sm_qp {
 	struct sm_peer *peer;
 	uint32_t qpn;
 	uint32_t dest_qpn;
+	/** Both as packets name them: a number, and the kind of RoCE (SM_SRC_KIND). */
+	uint32_t from, far;
 	uint8_t state;
 	uint8_t mtu_shift; /**< Of the path's MTU, in bytes. */
 	uint8_t headers;   /**< Bytes of headers that each packet has on the wire. */
@@ -99,6 +101,25 @@ sm_turn_del(struct sm_nic *nic, struct sm_qp *qp, enum sm_turn turn)
 	if (qp->on[turn])
 		TAILQ_REMOVE(&nic->turn[turn], qp, turn_link[turn]);
 	qp->on[turn] = false;
+}
+
+/** The kind of RoCE of the port's GID @p index, as packets name it. */
+static inline uint32_t
+sm_gid_kind(const struct sm_nic *nic, uint8_t index)
+{
+	return index < 32 && (nic->attr.roce_v1 >> index & 1) != 0 ? SM_SRC_ROCE_V1 : 0;
+}
+
+/** The number of a queue pair and the kind of route, and so that of its peer, as packets have them. */
+static inline void
+sm_qp_names(const struct sm_nic *nic, struct sm_qp *qp, uint32_t kind)
+{
+	if (qp->attr.pkey_index != 0)
+		kind |= SM_SRC_PKEY;
+	qp->from = qp->qpn | kind;
+	qp->far = qp->dest_qpn | kind;
+	if (nic->attr.pkey_limited && qp->attr.pkey_index == 0)
+		qp->from |= SM_SRC_LIMITED;
 }
 
 /** WQEs carry an address vector. */

@@ -139,6 +139,7 @@ av_parse(const struct sm_nic *nic, const struct sm_qp *qp, uint16_t bb, uint32_t
 	av->qpn = sm_be32(base + 8) & SM_PSN_MASK;
 	av->dlid = sm_be16(base + 14);
 	av->grh = 0;
+	av->kind = 0;
 	if (qp->kind->sends == SM_SENDS_TO_TARGETS) {
 		av->key = sm_be64(base);
 	} else {
@@ -150,8 +151,9 @@ av_parse(const struct sm_nic *nic, const struct sm_qp *qp, uint16_t bb, uint32_t
 		return;
 	flow = sm_be32(more + 12);
 	/* On Ethernet there is always one, and no bit for it. */
-	if (flow >> 30 == 0 && nic->udp == NULL)
+	if (flow >> 30 == 0 && !nic->attr.ethernet)
 		return;
+	av->kind = sm_gid_kind(nic, (uint8_t)(flow >> 20));
 	av->grh = SM_GRH_PRESENT | (uint64_t)more[11] << 32 | (uint32_t)more[10] << 20 |
 		(flow & 0xfffff);
 	av->dgid = sq_unit(qp, bb, 3);
@@ -367,7 +369,7 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 	if (!data || t->off == t->swr.len)
 		flags |= t->last | (data ? 0 : SM_PKT_FIRST);
 	h.dst = qp->dest_qpn | (uint32_t)qp->req.epoch << 24;
-	h.src = qp->qpn;
+	h.src = qp->from;
 	h.psn = qp->req.psn;
 	h.raddr = t->raddr;
 	h.rkey = t->rkey;

@@ -32,6 +32,7 @@ struct sm_av {
 	uint64_t key; /**< DCI: of the DCT. UD: Q_Key. */
 	uint64_t grh; /**< See SM_GRH_PRESENT. */
 	uint32_t qpn;
+	uint32_t kind; /**< SM_SRC_ROCE_V1 or 0. */
 	uint16_t dlid;
 	const uint8_t *dgid; /**< In the WQE; with a GRH. */
 };

@@ -434,7 +434,7 @@ sm_resp_refuse(
 	qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
 	/* After a refusal the same comes again, with the number that is expected. */
 	if (qp == NULL || qp->kind->takes != SM_TAKES_IN_ORDER || qp->peer != peer ||
-		qp->dest_qpn != h->src || qp->state < IBV_QPS_RTR || qp->state == IBV_QPS_ERR ||
+		qp->far != h->src || qp->state < IBV_QPS_RTR || qp->state == IBV_QPS_ERR ||
 		h->psn != qp->resp.psn)
 		return false;
 	sm_resp_nak(nic, qp, h, why);
@@ -464,7 +464,7 @@ request_admit(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h, 
 	struct sm_qp *qp = sm_qp_find(nic, h->dst & SM_PSN_MASK);
 	uint32_t flags = h->head >> 24;
 
-	if (crpc_unlikely(qp == NULL || qp->peer != peer || qp->dest_qpn != h->src)) {
+	if (crpc_unlikely(qp == NULL || qp->peer != peer || qp->far != h->src)) {
 		qp = sm_dct_conn(nic, qp, peer, h);
 		if (qp == NULL)
 			return NULL;

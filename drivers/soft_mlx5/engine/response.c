@@ -79,7 +79,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	response_count(qp, rd, len);
 	h = (struct sm_hdr){
 		.dst = qp->dest_qpn | (uint32_t)rd->epoch << 24,
-		.src = qp->qpn,
+		.src = qp->from,
 		.psn = (rd->psn + (rd->off >> qp->mtu_shift)) & SM_PSN_MASK,
 		.raddr = rd->off,
 		.imm = qp->resp.msn,
@@ -137,7 +137,7 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 		return true;
 	h = (struct sm_hdr){
 		.dst = qp->dest_qpn | (uint32_t)qp->resp.refuse_epoch << 24,
-		.src = qp->qpn,
+		.src = qp->from,
 		.psn = qp->resp.nak != 0 ? qp->resp.psn : (qp->resp.psn - 1) & SM_PSN_MASK,
 		.raddr = qp->resp.msn,
 		.rkey = qp->attr.min_rnr_timer,
@@ -155,7 +155,7 @@ sm_resp_serve(struct sm_nic *nic, struct sm_qp *qp)
 void
 sm_resp_settle(struct sm_nic *nic, struct sm_qp *qp)
 {
-	struct sm_hdr h = {.src = qp->dest_qpn, .dst = qp->qpn};
+	struct sm_hdr h = {.src = qp->far, .dst = qp->qpn};
 	bool settled;
 
 	if (!qp->on[SM_TURN_ANSWER] || qp->peer == &nic->nowhere)

@@ -128,7 +128,7 @@ enum sm_direct {
 struct sm_hdr {
 	uint32_t head; /**< payload bytes | type << 16 | flags << 24. */
 	uint32_t dst;  /**< QPN of the receiver | epoch << 24. */
-	uint32_t src;  /**< QPN of the sender. */
+	uint32_t src;  /**< QPN of the sender | SM_SRC_KIND. */
 	uint32_t psn;  /**< Number of its first packet of the path's MTU, 24 bits. */
 	/**
 	 * CONNECT: the key of the DCT. DATAGRAM: see SM_GRH_PRESENT. READ_RESP: bytes before. ACK,
@@ -142,6 +142,14 @@ struct sm_hdr {
 	 */
 	uint32_t imm;
 };
+
+/** In src: a packet of RoCE v1, which a queue pair of v2 does not know, nor the other way round. */
+#define SM_SRC_ROCE_V1 (1u << 24)
+/** In src: of the second partition of the port. */
+#define SM_SRC_PKEY (2u << 24)
+/** In src: of a limited member, which another one, such as all of that partition, does not know. */
+#define SM_SRC_LIMITED (4u << 24)
+#define SM_SRC_KIND (7u << 24)
 
 /** The type of a packet, as its head says. */
 static inline uint32_t
