@@ -36,7 +36,6 @@ kv_device_open(const char *device, uint32_t eps, struct crpc_rdma **dev, char na
 {
 	struct crpc_rdma_conf conf = {
 		.device = device,
-		.gid_index = -1,
 		.cq_depth = (uint32_t)crpc_pow2_ceil(crpc_max(eps, 1u) * UINT64_C(192)),
 	};
 	struct crpc_rdma_info info;

@@ -39,7 +39,9 @@ kv_map_device_node(const char *device)
 	int node = -1;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%s/device/numa_node", device);
+	/* What follows a comma is not its name. */
+	snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/device/numa_node",
+		device != NULL ? (int)strcspn(device, ",") : 0, device != NULL ? device : "");
 	f = device == NULL || device[0] == '\0' ? NULL : fopen(path, "r");
 	if (f == NULL)
 		return -1;

@@ -44,7 +44,7 @@ link_free(struct app_link *k)
 static int
 link_make(struct app_link *k, const char *device)
 {
-	const struct crpc_rdma_conf rdma = {.device = device, .gid_index = -1};
+	const struct crpc_rdma_conf rdma = {.device = device};
 	struct crpc_copyrpc_conf conf = {.timeout_ns = WAIT_NS, .flush = CRPC_COPYRPC_IMMEDIATE,
 			.ring_size = RING_SIZE};
 
@@ -85,7 +85,7 @@ link_meet(struct app_link *k, struct app_boot *boot)
 int
 app_link_check(const char *device)
 {
-	const struct crpc_rdma_conf conf = {.device = device, .gid_index = -1};
+	const struct crpc_rdma_conf conf = {.device = device};
 	struct crpc_rdma *dev;
 
 	if (app_driver_choose() != 0)

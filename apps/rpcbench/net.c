@@ -107,7 +107,7 @@ net_peer(struct app_lane *l, int side)
 static int
 net_prepare(struct rpb_run *run)
 {
-	const struct crpc_rdma_conf conf = {.device = run->opt->device, .gid_index = -1};
+	const struct crpc_rdma_conf conf = {.device = run->opt->device};
 	struct crpc_rdma *dev = crpc_rdma_open(&conf);
 
 	if (dev == NULL)

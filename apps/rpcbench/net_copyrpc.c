@@ -57,7 +57,7 @@ copyrpc_open(struct app_lane *l, int side)
 		.rq_depth = many ? 32 : 256,
 		.timeout_ns = TIMEOUT_NS};
 	uint64_t cq = 64 + (uint64_t)l->c->clients * (conf.sq_depth + conf.rq_depth);
-	struct crpc_rdma_conf dev = {.device = net_device(), .gid_index = -1,
+	struct crpc_rdma_conf dev = {.device = net_device(),
 		.cq_depth = (uint32_t)crpc_min(crpc_max(cq, 4096), CRPC_RDMA_CQ_DEPTH_MAX)};
 
 	return calls_open(l, side, &dev, &conf);

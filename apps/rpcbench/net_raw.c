@@ -44,7 +44,7 @@ raw_close(struct app_lane *l, int side)
 static int
 raw_make(const struct app_case *c, struct net_raw *s)
 {
-	struct crpc_rdma_conf conf = {.device = net_device(), .gid_index = -1, .cq_depth = 8192};
+	struct crpc_rdma_conf conf = {.device = net_device(), .cq_depth = 8192};
 	struct crpc_rdma_qp_conf qp = {.sq_depth = NET_DEPTH_MAX,
 		.rq_depth = 2 * NET_DEPTH_MAX,
 		.inline_max = c->size <= 256 ? c->size : 0};

@@ -39,7 +39,6 @@ udrpc_open(struct app_lane *l, int side)
 		.rq_depth = RQ_DEPTH,
 		.timeout_ns = TIMEOUT_NS};
 	struct crpc_rdma_conf dev = {.device = net_device(),
-		.gid_index = -1,
 		.cq_depth = 2 * (SQ_DEPTH + RQ_DEPTH)};
 
 	return calls_open(l, side, &dev, &conf);

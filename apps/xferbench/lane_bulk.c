@@ -68,7 +68,7 @@ bulk_end(struct app_lane *l, int side)
 int
 xb_wire_open(struct app_lane *l, struct xb_wire *w, uint32_t ring_size)
 {
-	const struct crpc_rdma_conf rdma = {.device = l->c->opt->device, .gid_index = -1};
+	const struct crpc_rdma_conf rdma = {.device = l->c->opt->device};
 	struct crpc_copyrpc_conf rpc = {.ring_size = ring_size, .timeout_ns = PATIENCE_NS};
 
 	w->dev = crpc_rdma_open(&rdma);

@@ -24,7 +24,7 @@ struct ucx_side {
 static const char *
 device_of(const struct app_lane *l, const char *tls, char *name, size_t len)
 {
-	const struct crpc_rdma_conf conf = {.device = l->c->opt->device, .gid_index = -1};
+	const struct crpc_rdma_conf conf = {.device = l->c->opt->device};
 	struct crpc_rdma_info info;
 	struct crpc_rdma *dev;
 

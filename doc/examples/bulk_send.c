@@ -26,7 +26,7 @@ struct end {
 static int
 open_end(struct end *e)
 {
-	struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE")};
 	struct crpc_copyrpc_conf ctx_conf = {.max_eps = 1, .ring_size = 16384};
 	struct crpc_bulk_conf conf = {.max_conns = 1};
 

@@ -24,7 +24,7 @@ struct rank {
 static inline int
 rank_open(struct rank *r, const struct crpc_copyrpc_conf *how)
 {
-	struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE")};
 	struct crpc_copyrpc_conf conf = *how;
 
 	r->dev = crpc_rdma_open(&dev_conf); /* NULL: the first device there is. */

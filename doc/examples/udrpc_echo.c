@@ -23,7 +23,7 @@ struct end {
 static int
 open_end(struct end *e)
 {
-	struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE")};
 	struct crpc_udrpc_conf conf = {.max_eps = 1};
 
 	e->dev = crpc_rdma_open(&dev_conf);

@@ -43,10 +43,12 @@ struct crpc_ib {
 	struct ibv_pd *pd;
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port_attr;
-	union ibv_gid gid;
-	uint32_t gid_index;
+	struct ibv_gid_entry gid; /**< Its index counts without a GID, too. */
 	bool has_gid;
+	uint8_t mtu; /**< enum ibv_mtu: what this port sends at most. */
 	uint8_t port;
+	uint16_t pkey_index;
+	struct crpc_rdma_conf conf; /**< As the device was opened, without its name. */
 	uint8_t rd_atomic; /**< READs that one QP may have open, either way. */
 	uint32_t cq_depth; /**< Completions that QPs may share out. */
 	uint32_t cq_used;
@@ -61,7 +63,7 @@ struct crpc_ib_addr {
 	uint8_t version;
 	uint8_t link_layer;
 	uint8_t mtu; /**< enum ibv_mtu. */
-	uint8_t has_gid;
+	uint8_t gid_kind; /**< 0: it has none; 1 + enum ibv_gid_type. */
 	uint32_t qpn;
 	uint32_t psn;
 	uint16_t lid;

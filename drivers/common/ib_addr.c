@@ -6,7 +6,7 @@
  *      4  u8   version
  *      5  u8   link layer, as in verbs: 1 InfiniBand, 2 Ethernet
  *      6  u8   path MTU, enum ibv_mtu
- *      7  u8   1: a GID follows, else 0
+ *      7  u8   kind of the GID: 0 none, 1 InfiniBand, 2 RoCE v1, 3 RoCE v2
  *      8  u32  QPN
  *     12  u32  first packet sequence number
  *     16  u16  LID
@@ -25,7 +25,7 @@
 #include "crpc_log.h"
 
 #define ADDR_MAGIC   0x35584d43u
-#define ADDR_VERSION 1
+#define ADDR_VERSION 2
 /* A Q_Key with the highest bit would stand for the sender's own. */
 #define QKEY_MAX 0x7fffffffu
 
@@ -58,7 +58,7 @@ crpc_ib_addr_encode(const struct crpc_ib_addr *a, uint8_t out[CRPC_RDMA_ADDR_LEN
 
 	w.magic = ADDR_MAGIC;
 	w.version = ADDR_VERSION;
-	if (!w.has_gid)
+	if (w.gid_kind == 0)
 		memset(w.gid, 0, sizeof(w.gid));
 	addr_swap(&w);
 	memcpy(out, &w, sizeof(w));
@@ -78,11 +78,13 @@ field_error(const struct crpc_ib_addr *a)
 		return "the MTU is none";
 	if (a->link_layer != IBV_LINK_LAYER_INFINIBAND && a->link_layer != IBV_LINK_LAYER_ETHERNET)
 		return "the link layer is unknown";
-	if (a->lid == 0 && !a->has_gid)
+	if (a->lid == 0 && a->gid_kind == 0)
 		return "it has neither LID nor GID";
 	if (a->kind != CRPC_IB_DC && a->key > (a->kind == CRPC_IB_UD ? QKEY_MAX : 0))
 		return "the key is none of its kind";
-	if (a->has_gid > 1 || a->rsvd20 != 0 || memcmp(a->rsvd48, zero, sizeof(zero)) != 0)
+	if (a->gid_kind > 1 + IBV_GID_TYPE_ROCE_V2)
+		return "the GID is of an unknown kind";
+	if (a->rsvd20 != 0 || memcmp(a->rsvd48, zero, sizeof(zero)) != 0)
 		return "reserved bytes are set";
 	return NULL;
 }

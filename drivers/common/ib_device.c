@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The device: found by its verbs name, opened through rdma-core, with its port, GID and protection
  * domain; and memory that is registered with it. */
+#include <endian.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,7 +80,7 @@ open_listed(struct ibv_device **list, int num, const struct crpc_rdma_conf *conf
 		if (context == NULL) {
 			err = errno;
 		} else if (conf->device != NULL ||
-			(ibv_query_port(context, conf->port, &port) == 0 &&
+			(ibv_query_port(context, (uint8_t)conf->port, &port) == 0 &&
 				port.state == IBV_PORT_ACTIVE)) {
 			if (fallback != NULL)
 				ibv_close_device(fallback);
@@ -94,60 +95,119 @@ open_listed(struct ibv_device **list, int num, const struct crpc_rdma_conf *conf
 	return fallback;
 }
 
-/* The first GID of RoCE v2, which routers pass; an IPv4-mapped or global one before link-local. */
-static uint32_t
-gid_choose(const struct crpc_ib *ib)
+static bool
+gid_read(const struct crpc_ib *ib, uint32_t index, struct ibv_gid_entry *entry)
 {
-	struct ibv_gid_entry entry;
-	uint32_t found = 0;
-	bool any = false;
+	static const union ibv_gid none;
 
-	if (ib->port_attr.link_layer != IBV_LINK_LAYER_ETHERNET)
-		return 0;
-	for (uint32_t i = 0; i < (uint32_t)ib->port_attr.gid_tbl_len; i++) {
-		if (ibv_query_gid_ex(ib->context, ib->port, i, &entry, 0) != 0 ||
-			entry.gid_type != IBV_GID_TYPE_ROCE_V2)
+	return ibv_query_gid_ex(ib->context, ib->port, index, entry, 0) == 0 &&
+		memcmp(&entry->gid, &none, sizeof(none)) != 0;
+}
+
+/* How good a GID is: of RoCE v2, which routers pass, and not link-local, which they do not. */
+static uint32_t
+gid_rank(const struct ibv_gid_entry *entry)
+{
+	bool local = entry->gid.raw[0] == 0xfe && (entry->gid.raw[1] & 0xc0) == 0x80;
+
+	return (entry->gid_type == IBV_GID_TYPE_ROCE_V2 ? 3 : 1) + !local;
+}
+
+/* The GID that the user chose; else the best one, and the first of those. On InfiniBand that is
+ * the first of all: others are aliases. */
+static int
+gid_choose(struct crpc_ib *ib)
+{
+	bool ethernet = ib->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
+	uint32_t best = 0, first = ib->conf.gid != 0 ? ib->conf.gid - 1 : 0;
+	uint32_t end = ib->conf.gid != 0 || !ethernet ? first + 1
+						       : (uint32_t)ib->port_attr.gid_tbl_len;
+	struct ibv_gid_entry entry;
+
+	ib->gid = (struct ibv_gid_entry){.gid_index = first};
+	for (uint32_t i = first; i < end; i++) {
+		if (!gid_read(ib, i, &entry) || gid_rank(&entry) <= best)
 			continue;
-		if (entry.gid.raw[0] != 0xfe || entry.gid.raw[1] != 0x80)
-			return i;
-		if (!any)
-			found = i;
-		any = true;
+		best = gid_rank(&entry);
+		ib->gid = entry;
+		ib->gid.gid_index = i;
 	}
-	return found;
+	ib->has_gid = best != 0;
+	if (best == 0 && (ethernet || ib->conf.gid != 0))
+		return crpc_fail(-EINVAL,
+			"open: device %s port %u has no GID%s: give the interface an address, or "
+			"another gid",
+			ibv_get_device_name(ib->context->device), ib->port,
+			ib->conf.gid != 0 ? " of that index" : "");
+	return 0;
+}
+
+/* The index of the P_Key: the one that the user chose, by its lower 15 bits; else the first of a
+ * full member, as limited ones do not reach each other. */
+static int
+pkey_choose(struct crpc_ib *ib)
+{
+	uint16_t wanted = (uint16_t)(ib->conf.pkey & 0x7fff), pkey;
+	__be16 raw;
+
+	ib->pkey_index = 0;
+	for (uint16_t i = 0; i < ib->port_attr.pkey_tbl_len; i++) {
+		if (ibv_query_pkey(ib->context, ib->port, i, &raw) != 0)
+			break;
+		pkey = be16toh(raw);
+		if (ib->conf.pkey != 0 ? pkey != 0 && (pkey & 0x7fff) == wanted
+				       : (pkey & 0x8000) != 0) {
+			ib->pkey_index = i;
+			return 0;
+		}
+	}
+	return ib->conf.pkey == 0
+		? 0
+		: crpc_fail(-EINVAL, "open: device %s port %u has no P_Key 0x%x",
+			  ibv_get_device_name(ib->context->device), ib->port, ib->conf.pkey);
+}
+
+/* What the user asked for, within what the port has. */
+static int
+mtu_choose(struct crpc_ib *ib)
+{
+	uint32_t most = 128u << ib->port_attr.active_mtu;
+
+	if (ib->conf.mtu > most)
+		return crpc_fail(-EINVAL, "open: device %s port %u has an MTU of %u bytes, not %u",
+			ibv_get_device_name(ib->context->device), ib->port, most, ib->conf.mtu);
+	ib->mtu = (uint8_t)(ib->conf.mtu != 0 ? crpc_log2(ib->conf.mtu) - 7
+					      : (uint32_t)ib->port_attr.active_mtu);
+	return 0;
 }
 
 static int
-port_init(struct crpc_ib *ib, const struct crpc_rdma_conf *conf)
+port_init(struct crpc_ib *ib)
 {
 	const char *name = ibv_get_device_name(ib->context->device);
-	static const union ibv_gid none;
-	int rc;
+	int rc = ibv_query_port(ib->context, ib->port, &ib->port_attr);
 
-	ib->port = conf->port;
-	rc = ibv_query_port(ib->context, conf->port, &ib->port_attr);
 	if (rc != 0)
-		return crpc_fail(-EINVAL, "open: device %s has no port %u: %s", name, conf->port,
+		return crpc_fail(-EINVAL, "open: device %s has no port %u: %s", name, ib->port,
 			strerror(rc));
 	if (ib->port_attr.state != IBV_PORT_ACTIVE)
 		return crpc_fail(-ENETDOWN, "open: device %s port %u is %s: bring the link up",
-			name, conf->port, ibv_port_state_str(ib->port_attr.state));
-	ib->gid_index = conf->gid_index >= 0 ? (uint32_t)conf->gid_index : gid_choose(ib);
-	ib->has_gid = ibv_query_gid(ib->context, conf->port, (int)ib->gid_index, &ib->gid) == 0 &&
-		memcmp(&ib->gid, &none, sizeof(none)) != 0;
-	if (!ib->has_gid && ib->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET)
-		return crpc_fail(-EINVAL,
-			"open: device %s port %u has no GID %u: give the interface an address, or "
-			"another gid_index",
-			name, conf->port, ib->gid_index);
-	return 0;
+			name, ib->port, ibv_port_state_str(ib->port_attr.state));
+	rc = gid_choose(ib);
+	if (rc == 0)
+		rc = pkey_choose(ib);
+	return rc != 0 ? rc : mtu_choose(ib);
 }
 
 static int
 objects_init(struct crpc_ib *ib, const struct crpc_rdma_conf *conf)
 {
-	int rc = port_init(ib, conf);
+	int rc;
 
+	ib->conf = *conf;
+	ib->conf.device = NULL; /* The caller's. */
+	ib->port = (uint8_t)conf->port;
+	rc = port_init(ib);
 	if (rc != 0)
 		return rc;
 	rc = ibv_query_device(ib->context, &ib->attr);
@@ -210,7 +270,7 @@ crpc_ib_info_get(const struct crpc_ib *ib, struct crpc_rdma_info *info)
 	info->port = ib->port;
 	info->link_layer = ib->port_attr.link_layer;
 	info->lid = ib->port_attr.lid;
-	info->mtu = 128u << ib->port_attr.active_mtu;
+	info->mtu = 128u << ib->mtu;
 	info->sge_max = CRPC_RDMA_SGE_MAX;
 }
 

@@ -114,14 +114,32 @@ crpc_ib_addr_of(const struct crpc_ib *ib, uint8_t kind, uint32_t qpn, uint32_t p
 		.psn = psn,
 		.lid = ib->port_attr.lid,
 		.link_layer = ib->port_attr.link_layer,
-		.mtu = (uint8_t)ib->port_attr.active_mtu,
+		.mtu = ib->mtu,
 		.rd_atomic = kind == CRPC_IB_RC ? ib->rd_atomic : 0,
-		.has_gid = ib->has_gid,
+		.gid_kind = ib->has_gid ? (uint8_t)(1 + ib->gid.gid_type) : 0,
 		.key = key,
 	};
 
-	memcpy(a.gid, ib->gid.raw, sizeof(a.gid));
+	memcpy(a.gid, ib->gid.gid.raw, sizeof(a.gid));
 	return a;
+}
+
+/* What all routes of this port have in common. */
+static struct ibv_ah_attr
+ah_attr(const struct crpc_ib *ib, bool is_global)
+{
+	struct ibv_ah_attr ah = {.port_num = ib->port, .sl = (uint8_t)ib->conf.sl};
+
+	if (!is_global)
+		return ah;
+	ah.is_global = 1;
+	ah.grh = (struct ibv_global_route){
+		.sgid_index = (uint8_t)ib->gid.gid_index,
+		.hop_limit = HOP_LIMIT,
+		.traffic_class = (uint8_t)ib->conf.traffic_class,
+		.flow_label = ib->conf.flow_label,
+	};
+	return ah;
 }
 
 struct ibv_qp_attr
@@ -129,9 +147,10 @@ crpc_ib_attr(const struct crpc_ib *ib, uint32_t psn, uint64_t key)
 {
 	return (struct ibv_qp_attr){
 		.port_num = ib->port,
+		.pkey_index = ib->pkey_index,
 		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ,
 		.qkey = (uint32_t)key,
-		.path_mtu = ib->port_attr.active_mtu,
+		.path_mtu = (enum ibv_mtu)ib->mtu,
 		.sq_psn = psn,
 		.timeout = ACK_TIMEOUT,
 		.retry_cnt = RETRY_COUNT,
@@ -139,13 +158,7 @@ crpc_ib_attr(const struct crpc_ib *ib, uint32_t psn, uint64_t key)
 		.min_rnr_timer = MIN_RNR_TIMER,
 		.max_rd_atomic = ib->rd_atomic,
 		.max_dest_rd_atomic = ib->rd_atomic,
-		.ah_attr =
-			{
-				.port_num = ib->port,
-				.is_global = ib->has_gid,
-				.grh = {.sgid_index = (uint8_t)ib->gid_index,
-					.hop_limit = HOP_LIMIT},
-			},
+		.ah_attr = ah_attr(ib, ib->has_gid),
 	};
 }
 
@@ -184,6 +197,38 @@ crpc_ib_rc_fill(const struct crpc_ib *ib, const struct crpc_ib_addr *peer, struc
 	return crpc_ib_route_fill(ib, peer, &attr->ah_attr);
 }
 
+/* Whether an address is an IPv4 one: the two families of RoCE v2 do not reach each other. */
+static bool
+is_ipv4(const uint8_t gid[16])
+{
+	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+	return memcmp(gid, mapped, sizeof(mapped)) == 0;
+}
+
+/* Both ends need a GID, and of the same kind: else what is sent is dropped, and nobody says so. */
+static int
+gids_check(const struct crpc_ib *ib, const struct crpc_ib_addr *peer)
+{
+	static const char *const kinds[] = {"InfiniBand", "RoCE v1", "RoCE v2"};
+
+	if (!ib->has_gid || peer->gid_kind == 0)
+		return crpc_fail(-EHOSTUNREACH,
+			"connect: the route needs a GID, and %s has none: check gid",
+			ib->has_gid ? "the peer" : "this port");
+	if (peer->gid_kind != 1 + ib->gid.gid_type)
+		return crpc_fail(-EHOSTUNREACH,
+			"connect: the peer's GID is of %s and this port's, index %u, of %s: set "
+			"gid at one end to one of the other's kind",
+			kinds[peer->gid_kind - 1], ib->gid.gid_index, kinds[ib->gid.gid_type]);
+	if (is_ipv4(peer->gid) != is_ipv4(ib->gid.gid.raw))
+		return crpc_fail(-EHOSTUNREACH,
+			"connect: the peer's GID is an IPv%d address and this port's, index %u, is "
+			"not: set gid at one end to one of the other's kind",
+			is_ipv4(peer->gid) ? 4 : 6, ib->gid.gid_index);
+	return 0;
+}
+
 int
 crpc_ib_route_fill(
 	const struct crpc_ib *ib, const struct crpc_ib_addr *peer, struct ibv_ah_attr *ah)
@@ -191,23 +236,19 @@ crpc_ib_route_fill(
 	bool ethernet = ib->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
 	bool lid_is_enough = !ethernet && peer->lid != 0 &&
 		(ib->port_attr.flags & IBV_QPF_GRH_REQUIRED) == 0 &&
-		!(ib->has_gid && peer->has_gid && memcmp(ib->gid.raw, peer->gid, 8) != 0);
+		!(ib->has_gid && peer->gid_kind != 0 &&
+			memcmp(ib->gid.gid.raw, peer->gid, 8) != 0);
 
 	if (peer->link_layer != ib->port_attr.link_layer)
 		return crpc_fail(-EHOSTUNREACH, "connect: the peer's port is %s and this one is %s",
 			peer->link_layer == IBV_LINK_LAYER_ETHERNET ? "Ethernet" : "InfiniBand",
 			ethernet ? "Ethernet" : "InfiniBand");
-	*ah = (struct ibv_ah_attr){.port_num = ib->port, .dlid = peer->lid};
-	if (lid_is_enough)
-		return 0;
-	if (!ib->has_gid || !peer->has_gid)
-		return crpc_fail(-EHOSTUNREACH,
-			"connect: the route needs a GID, and %s has none: check gid_index",
-			ib->has_gid ? "the peer" : "this port");
-	ah->is_global = 1;
-	ah->grh.sgid_index = (uint8_t)ib->gid_index;
-	ah->grh.hop_limit = HOP_LIMIT;
-	memcpy(ah->grh.dgid.raw, peer->gid, sizeof(peer->gid));
+	if (!lid_is_enough && gids_check(ib, peer) != 0)
+		return -EHOSTUNREACH;
+	*ah = ah_attr(ib, !lid_is_enough);
+	ah->dlid = peer->lid;
+	if (!lid_is_enough)
+		memcpy(ah->grh.dgid.raw, peer->gid, sizeof(peer->gid));
 	return 0;
 }
 
@@ -217,6 +258,16 @@ crpc_ib_ah_make(const struct crpc_ib *ib, const struct crpc_ib_addr *peer)
 	struct ibv_ah_attr attr = {0};
 	struct ibv_ah *ah;
 
+	/* A connection agrees on the smaller one; here no packet may be larger than the receiver's,
+	 * and those to a DC target must have its size. */
+	if (peer->kind == CRPC_IB_DC ? peer->mtu != ib->mtu : peer->mtu < ib->mtu) {
+		crpc_err("connect: %s 0x%x has an MTU of %u bytes and this port %u: set mtu at one "
+			 "end",
+			crpc_ib_kind_name(peer->kind), peer->qpn, 128u << peer->mtu,
+			128u << ib->mtu);
+		errno = EHOSTUNREACH;
+		return NULL;
+	}
 	if (crpc_ib_route_fill(ib, peer, &attr) != 0) {
 		errno = EHOSTUNREACH;
 		return NULL;

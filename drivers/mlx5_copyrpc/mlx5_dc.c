@@ -167,12 +167,6 @@ crpc_mlx5_dc_connect(struct crpc_mlx5_qp_ctl *dc, const struct crpc_ib_addr *pee
 	struct crpc_mlx5_qp *qp = &dc->dp;
 	bool full;
 
-	/* Packets of one MTU are refused by a target of another one. */
-	if (peer->mtu != (uint8_t)dev->ib.port_attr.active_mtu)
-		return crpc_fail(-EHOSTUNREACH,
-			"connect: DC target 0x%x has an MTU of %u bytes, and the initiators of "
-			"this port have %u: set the same MTU at both ports",
-			peer->qpn, 128u << peer->mtu, 128u << dev->ib.port_attr.active_mtu);
 	dc->ibah = crpc_mlx5_av_make(dev, peer, &qp->av, &full);
 	if (dc->ibah == NULL)
 		return -errno;

@@ -425,9 +425,10 @@ crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_ib_addr
 		return crpc_null(-EHOSTUNREACH);
 	}
 	memcpy(av, raw.av, sizeof(*av));
-	/* A global route needs all; rdma-core sets the bit where the card knows the long form only.
-	 */
-	*full = ((be32toh(av->grh_gid_fl) & AV_GRH) |
+	/* A global route needs all, which on Ethernet each is, without the bit; rdma-core sets the
+	 * other bit where the card knows the long form only. */
+	*full = dev->ib.port_attr.link_layer == IBV_LINK_LAYER_ETHERNET ||
+		((be32toh(av->grh_gid_fl) & AV_GRH) |
 			(be32toh(av->dqp_dct) & MLX5_EXTENDED_UD_AV)) != 0;
 	av->dqp_dct = htobe32(peer->qpn | MLX5_EXTENDED_UD_AV);
 	av->key.dc_key = 0;

@@ -23,7 +23,7 @@ crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *ra
 	struct crpc_mlx5_ud *ud = crpc_container_of(qp, struct crpc_mlx5_ud, qp);
 
 	qp->dp.rq.ud = ud;
-	ud->mtu = 128u << dev->ib.port_attr.active_mtu;
+	ud->mtu = 128u << dev->ib.mtu;
 	ud->mask = raw->rq.wqe_cnt - 1;
 	ud->buf = qp->memory = crpc_ib_buffers_make(&dev->ib, raw->rq.wqe_cnt, &qp->mr);
 	if (ud->buf == NULL)

@@ -217,7 +217,7 @@ qp_make(struct crpc_verbs_dev *dev, uint8_t kind, const struct crpc_rdma_qp_conf
 	qp->depth = conf->sq_depth;
 	qp->rq_depth = conf->rq_depth;
 	qp->inline_max = conf->inline_max;
-	qp->msg_max = kind == CRPC_IB_UD ? 128u << dev->ib.port_attr.active_mtu : 1u << 30;
+	qp->msg_max = kind == CRPC_IB_UD ? 128u << dev->ib.mtu : 1u << 30;
 	qp->signal_every = crpc_ib_signal_every(
 		dev->signal_every, conf->sq_depth, CRPC_VERBS_SIGNAL_EVERY_MAX);
 	qp->sent_mask = (uint32_t)crpc_pow2_ceil(conf->sq_depth) - 1;

@@ -16,7 +16,6 @@ open_device(struct kv_net *net, const char *name, uint32_t eps)
 {
 	struct crpc_rdma_conf conf = {
 		.device = name,
-		.gid_index = -1,
 		.cq_depth =
 			(uint32_t)crpc_pow2_ceil(eps * UINT64_C(192)), /* As copyrpc's queues. */
 	};

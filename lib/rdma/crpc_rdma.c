@@ -5,7 +5,9 @@
  */
 #include <errno.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "crpc_conf.h"
@@ -20,6 +22,7 @@
 #define DEFAULT_DCIS     4
 #define DEFAULT_DRAIN_NS UINT64_C(4000000000)
 #define FOUND_LEN        256
+#define DEVICE_LEN       256
 
 /* In order of registration, those that are asked last at the end. Written by constructors, before
  * main, and only read afterwards. */
@@ -82,18 +85,83 @@ found_devices(char *buf, size_t len)
 		snprintf(buf, len, "no RDMA device");
 }
 
+/* One KEY=VALUE behind the name of a device. */
+static int
+device_arg_take(struct crpc_rdma_conf *conf, char *arg)
+{
+	const struct {
+		const char *key;
+		unsigned long most;
+		uint32_t *field;
+	} keys[] = {
+		{"port", 255, &conf->port},
+		{"gid", CRPC_RDMA_GID_MAX, &conf->gid},
+		{"mtu", 4096, &conf->mtu},
+		{"sl", 15, &conf->sl},
+		{"class", 255, &conf->traffic_class},
+		{"flow", 0xfffff, &conf->flow_label},
+		{"pkey", 0xffff, &conf->pkey},
+	};
+	char *value = strchr(arg, '='), *end = NULL;
+	unsigned long v = 0;
+	size_t k = 0;
+
+	if (value != NULL) {
+		*value++ = '\0';
+		v = strtoul(value, &end, 0);
+	}
+	while (k < CRPC_DIM(keys) && strcmp(keys[k].key, arg) != 0)
+		k++;
+	if (k == CRPC_DIM(keys) || end == NULL || *value < '0' || *value > '9' || *end != '\0' ||
+		v > keys[k].most)
+		return crpc_fail(-EINVAL,
+			"open: '%.32s%s%.32s' behind the device's name is not one of: port=, gid=, "
+			"mtu=, sl=, class=, flow=, pkey= and a number in range",
+			arg, value != NULL ? "=" : "", value != NULL ? value : "");
+	*keys[k].field = keys[k].field == &conf->gid ? CRPC_RDMA_GID(v) : (uint32_t)v;
+	return 0;
+}
+
+/* Takes "NAME,KEY=VALUE..." apart, in text; conf->device is the name alone then. */
+static int
+device_take(struct crpc_rdma_conf *conf, char text[DEVICE_LEN])
+{
+	char *save = NULL, *args;
+	int rc = 0;
+
+	if (conf->device == NULL)
+		return 0;
+	if (snprintf(text, DEVICE_LEN, "%s", conf->device) >= DEVICE_LEN)
+		return crpc_fail(-EINVAL, "open: the device name has more than %d characters",
+			DEVICE_LEN - 1);
+	args = strchr(text, ',');
+	if (args != NULL)
+		*args++ = '\0';
+	else if (text[0] == '\0')
+		return crpc_fail(
+			-EINVAL, "open: the device name is empty: give one, or NULL for the first");
+	conf->device = text[0] != '\0' ? text : NULL;
+	for (char *arg = args != NULL ? strtok_r(args, ",", &save) : NULL; rc == 0 && arg != NULL;
+		arg = strtok_r(NULL, ",", &save))
+		rc = device_arg_take(conf, arg);
+	return rc;
+}
+
 static int
 open_conf_check(struct crpc_rdma_conf *conf)
 {
 	CRPC_CONF_DEFAULT(conf->port, 1);
 	CRPC_CONF_DEFAULT(conf->drain_ns, DEFAULT_DRAIN_NS);
-	if (conf->gid_index < -1)
-		return crpc_fail(-EINVAL,
-			"open: gid_index %d: -1 (choose) or an index from 0 is needed",
-			conf->gid_index);
-	if (conf->device != NULL && conf->device[0] == '\0')
-		return crpc_fail(
-			-EINVAL, "open: the device name is empty: give one, or NULL for the first");
+	if (conf->mtu != 0 && !crpc_is_pow2(conf->mtu))
+		return crpc_fail(-EINVAL, "open: mtu %u is no power of two", conf->mtu);
+	if (crpc_conf_range("port", conf->port, 1, 255) ||
+		crpc_conf_range("gid", conf->gid, 0, CRPC_RDMA_GID(CRPC_RDMA_GID_MAX)) ||
+		(conf->mtu != 0 && crpc_conf_range("mtu", conf->mtu, 256, 4096)) ||
+		crpc_conf_range("sl", conf->sl, 0, 15) ||
+		crpc_conf_range("traffic_class", conf->traffic_class, 0, 255) ||
+		crpc_conf_range("flow_label", conf->flow_label, 0, 0xfffff) ||
+		crpc_conf_range("pkey", conf->pkey, 0, 0xffff))
+		return -EINVAL;
 	if (CRPC_CONF(conf, cq_depth, DEFAULT_CQ_DEPTH, 1, CRPC_RDMA_CQ_DEPTH_MAX) ||
 		crpc_conf_range("blueflame", conf->blueflame, 0, CRPC_RDMA_BLUEFLAME_NEVER))
 		return -EINVAL;
@@ -128,14 +196,16 @@ struct crpc_rdma *
 crpc_rdma_open(const struct crpc_rdma_conf *conf)
 {
 	struct crpc_rdma_conf filled;
-	char found[FOUND_LEN];
+	char found[FOUND_LEN], device[DEVICE_LEN];
 	struct crpc_rdma *dev;
 	int err;
 
 	if (conf == NULL)
 		return crpc_null(crpc_fail(-EINVAL, "open: conf is NULL"));
 	filled = *conf;
-	err = open_conf_check(&filled);
+	err = device_take(&filled, device);
+	if (err == 0)
+		err = open_conf_check(&filled);
 	if (err != 0)
 		return crpc_null(err);
 	if (drivers == NULL)

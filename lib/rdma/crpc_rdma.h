@@ -66,11 +66,26 @@ struct crpc_rdma_ah; /**< Where datagrams can go. */
 
 /** How to open a device. Zero fields take the default. */
 struct crpc_rdma_conf {
-	/** RDMA device name ("mlx5_0"); NULL: the first that a driver takes. */
+	/**
+	 * RDMA device name ("mlx5_0"); NULL or "": the first that a driver takes. What follows a
+	 * comma sets fields below, which users thus can without an option of the program for each:
+	 * "mlx5_0,gid=3,sl=3". Keys: port, gid (its index), mtu, sl, class, flow, pkey.
+	 */
 	const char *device;
-	uint8_t port;     /**< Port, from 1; default 1. */
-	int8_t gid_index; /**< GID for RoCE or a global route; 0 is index 0; -1: choose, the first
-	                         usable RoCE v2 GID, else 0. */
+	uint32_t port; /**< Port, from 1; default 1. */
+	/** CRPC_RDMA_GID(index) of the GID for RoCE or a global route. 0: choose: RoCE v2 before
+	 *  v1, and of these a routable one before a link-local one. Both ends need the same kind. */
+	uint32_t gid;
+	/** Bytes of the largest packet, 256 to 4096; default: the port's. DC needs the same one at
+	 *  both ends, and datagrams none that is larger than the receiver's. */
+	uint32_t mtu;
+	uint32_t sl;            /**< Service level, or priority of RoCE; up to 15, default 0. */
+	uint32_t traffic_class; /**< Of the GRH, or DSCP << 2 of RoCE v2; default 0. */
+	/** Of the GRH, 20 bits; RoCE v2 makes its UDP source port of it. Default 0: RoCE spreads
+	 *  connections over the paths of a fabric by itself. */
+	uint32_t flow_label;
+	/** P_Key. Default 0: the first of a full member in the port's table, else the first. */
+	uint32_t pkey;
 	/** Completions that fit; default 4096. Bounds the QPs, see qp_create. */
 	uint32_t cq_depth;
 	/** DC initiators that the device's DC queue pairs share; default 4, at most
@@ -89,6 +104,10 @@ struct crpc_rdma_conf {
 	 *  info.cqe_compression. It saves PCIe bandwidth, and costs instructions. */
 	bool cqe_compression;
 };
+
+/** crpc_rdma_conf.gid: this index of the port's GID table. */
+#define CRPC_RDMA_GID(index) ((uint32_t)(index) + 1)
+#define CRPC_RDMA_GID_MAX    254 /**< The largest index. */
 
 /** What goes through a device's doorbell register. */
 enum crpc_rdma_blueflame {

@@ -22,7 +22,7 @@ struct bulk_end {
 static inline bool
 end_device(struct bulk_end *e, const char *device, const struct crpc_copyrpc_conf *conf)
 {
-	const struct crpc_rdma_conf rdma = {.device = device, .gid_index = -1};
+	const struct crpc_rdma_conf rdma = {.device = device};
 	struct crpc_copyrpc_conf net = *conf;
 
 	net.dev = e->dev = crpc_rdma_open(&rdma);

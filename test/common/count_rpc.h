@@ -67,7 +67,7 @@ static int
 side_open(struct side *s, const struct count_case *c, bool mlx5)
 {
 	const struct crpc_rdma_conf rdma = {
-		.device = mlx5 ? NULL : "paper", .gid_index = -1, .cq_depth = how.cq_depth};
+		.device = mlx5 ? NULL : "paper", .cq_depth = how.cq_depth};
 
 	s->dev = crpc_rdma_open(&rdma);
 	if (s->dev == NULL)

@@ -27,7 +27,7 @@ device_on_paper(void)
 static inline bool
 device_missing(void)
 {
-	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE")};
 	struct crpc_rdma *dev =
 		crpc_rdma_driver_choose(getenv("DRIVER")) == 0 ? crpc_rdma_open(&conf) : NULL;
 

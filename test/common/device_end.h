@@ -63,7 +63,6 @@ end_device(struct end *to, const struct crpc_rdma_conf *conf, uint32_t len)
 	struct crpc_rdma_conf with = *conf;
 
 	with.device = getenv("DEVICE");
-	with.gid_index = -1;
 	end_close(to);
 	to->dev = crpc_rdma_open(&with);
 	assert_or_log(to->dev != NULL);

@@ -42,7 +42,7 @@ connect_ends(void)
 static void
 make(const struct crpc_copyrpc_ep_conf *mode)
 {
-	struct crpc_rdma_conf rdma = {.device = getenv("DEVICE"), .gid_index = -1};
+	struct crpc_rdma_conf rdma = {.device = getenv("DEVICE")};
 	struct crpc_copyrpc_conf conf = {
 		.ring_size = 16384, .max_large = LARGE, .timeout_ns = WAIT_NS};
 	struct crpc_copyrpc_ep_conf ep_conf = *mode;
@@ -224,7 +224,7 @@ TEST(many_endpoints_share_initiators)
 {
 	enum { EPS = 32, CALLS = 20000 };
 	struct crpc_rdma_conf rdma = {
-		.device = getenv("DEVICE"), .gid_index = -1, .cq_depth = 16384, .dcis = 3};
+		.device = getenv("DEVICE"), .cq_depth = 16384, .dcis = 3};
 	struct crpc_copyrpc_conf conf = {.ring_size = 16384, .max_eps = EPS, .timeout_ns = WAIT_NS};
 	const struct crpc_copyrpc_ep_conf dc = {.transport = CRPC_RDMA_DC};
 	uint32_t made = 0, ended = 0, opened[EPS] = {0}, next[EPS] = {0}, i, k, word;

@@ -765,7 +765,7 @@ main(void)
 		cmocka_unit_test(a_rank_that_answers_only_pings_costs_nobody_else),
 		cmocka_unit_test(daemons_can_be_joined_in_any_order),
 	};
-	struct crpc_rdma_conf device = {.gid_index = -1};
+	struct crpc_rdma_conf device = {0};
 	struct crpc_rdma *dev;
 	int rc;
 

@@ -17,13 +17,13 @@ static const struct crpc_ib_addr sample = {
 	.link_layer = IBV_LINK_LAYER_INFINIBAND,
 	.mtu = IBV_MTU_4096,
 	.rd_atomic = 16,
-	.has_gid = true,
+	.gid_kind = 1 + IBV_GID_TYPE_IB,
 	.gid = {0xfe, 0x80, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8},
 };
 
 /* clang-format off */
 static const uint8_t golden[CRPC_RDMA_ADDR_LEN] = {
-	'C', 'M', 'X', '5', 1, 1, 5, 1, 0xef, 0xcd, 0xab, 0, 0x56, 0x34, 0x12, 0,
+	'C', 'M', 'X', '5', 2, 1, 5, 1, 0xef, 0xcd, 0xab, 0, 0x56, 0x34, 0x12, 0,
 	0x22, 0x11, 16, 0, 0, 0, 0, 0, 0xfe, 0x80, 0, 0, 0, 0, 0, 0,
 	1, 2, 3, 4, 5, 6, 7, 8,
 };
@@ -44,7 +44,7 @@ TEST(golden_bytes)
 	assert_int_equal(a.link_layer, sample.link_layer);
 	assert_int_equal(a.mtu, sample.mtu);
 	assert_int_equal(a.rd_atomic, sample.rd_atomic);
-	assert_true(a.has_gid);
+	assert_int_equal(a.gid_kind, sample.gid_kind);
 	assert_memory_equal(a.gid, sample.gid, 16);
 }
 
@@ -84,12 +84,12 @@ TEST(damage_is_refused_and_named)
 		const char *text;
 	} bad[] = {
 		{0, 'X', "none of this driver"},
-		{4, 2, "version 2"},
+		{4, 1, "version 1"},
 		{5, 0, "link layer"},
 		{5, 3, "link layer"},
 		{6, 0, "MTU"},
 		{6, 6, "MTU"},
-		{7, 3, "reserved"},
+		{7, 4, "unknown kind"},
 		{11, 1, "QPN"},
 		{15, 1, "sequence"},
 		{19, 1, "of datagrams, needed is one of a reliable connection"},
@@ -155,11 +155,11 @@ TEST(ports_that_want_a_global_route_get_one)
 		.port = 1, .port_attr.link_layer = IBV_LINK_LAYER_INFINIBAND, .has_gid = true};
 	struct crpc_ib_addr peer = {.link_layer = IBV_LINK_LAYER_INFINIBAND,
 		.lid = 7,
-		.has_gid = true,
+		.gid_kind = 1 + IBV_GID_TYPE_IB,
 		.gid = {0xfe, 0x80, [15] = 9}};
 	struct ibv_ah_attr ah = {0};
 
-	memcpy(ib.gid.raw, peer.gid, sizeof(peer.gid));
+	memcpy(ib.gid.gid.raw, peer.gid, sizeof(peer.gid));
 	assert_int_equal(crpc_ib_route_fill(&ib, &peer, &ah), 0);
 	assert_int_equal(ah.is_global, 0);
 	assert_int_equal(ah.dlid, 7);

@@ -725,7 +725,7 @@ end_all(void **state)
 static int
 dc_missing(void)
 {
-	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE")};
 	const struct crpc_rdma_qp_conf qp_conf = {.transport = CRPC_RDMA_DC};
 	struct crpc_rdma *dev = crpc_rdma_open(&conf);
 	struct crpc_rdma_qp *qp = dev != NULL ? crpc_rdma_qp_create(dev, &qp_conf) : NULL;

@@ -345,7 +345,7 @@ TEST(freed_peer_gives_an_error_for_each_send)
 static void
 peer_process(int fd)
 {
-	const struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE"), .gid_index = -1};
+	const struct crpc_rdma_conf dev_conf = {.device = getenv("DEVICE")};
 	const struct crpc_rdma_qp_conf conf = {.id = 2};
 	struct crpc_rdma *dev = crpc_rdma_open(&dev_conf);
 	struct crpc_rdma_qp *qp = dev != NULL ? qp_new(dev, &conf) : NULL;

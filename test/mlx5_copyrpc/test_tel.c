@@ -206,7 +206,7 @@ teardown(void **state)
 int
 main(int argc, char **argv)
 {
-	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .gid_index = -1, .dcis = 2};
+	const struct crpc_rdma_conf conf = {.device = getenv("DEVICE"), .dcis = 2};
 	crpc_clock_init();
 	dev = crpc_rdma_open(&conf);
 	if (dev == NULL) {

@@ -208,7 +208,19 @@ TEST(open_checks_arguments)
 {
 	struct crpc_rdma_conf bad[] = {
 		{.device = ""},
-		{.device = "b0", .gid_index = -2},
+		{.device = "b0", .gid = 256},
+		{.device = "b0", .mtu = 1000},
+		{.device = "b0", .mtu = 8192},
+		{.device = "b0", .sl = 16},
+		{.device = "b0", .traffic_class = 256},
+		{.device = "b0", .flow_label = 1 << 20},
+		{.device = "b0", .pkey = 1 << 16},
+		{.device = "b0,mtu"},
+		{.device = "b0,mtu="},
+		{.device = "b0,mtu=1024x"},
+		{.device = "b0,hops=1"},
+		{.device = "b0,sl=16"},
+		{.device = "b0,pkey=-1"},
 		{.device = "b0", .cq_depth = CRPC_RDMA_CQ_DEPTH_MAX + 1},
 		{.device = "b0", .dcis = CRPC_RDMA_DCIS_MAX + 1},
 		{.device = "b0", .blueflame = 2},
@@ -222,6 +234,29 @@ TEST(open_checks_arguments)
 	}
 	assert_null(crpc_rdma_open(NULL));
 	assert_int_equal(opens, 0);
+}
+
+/* What follows a device's name sets fields, and the driver sees the name alone. */
+TEST(fields_are_set_behind_the_name)
+{
+	const struct crpc_rdma_conf first = {.device = ",mtu=1024,port=2"};
+	struct crpc_rdma *dev;
+
+	dev = open_name("b0,gid=0,sl=3,class=0x6a,flow=1048575,pkey=0x8005");
+	assert_non_null(dev);
+	assert_int_equal(seen_conf.gid, CRPC_RDMA_GID(0));
+	assert_int_equal(seen_conf.sl, 3);
+	assert_int_equal(seen_conf.traffic_class, 106);
+	assert_int_equal(seen_conf.flow_label, 0xfffff);
+	assert_int_equal(seen_conf.pkey, 0x8005);
+	assert_int_equal(seen_conf.mtu, 0);
+	crpc_rdma_close(dev);
+	dev = crpc_rdma_open(&first);
+	assert_non_null(dev);
+	assert_int_equal(seen_conf.mtu, 1024);
+	assert_int_equal(seen_conf.port, 2);
+	assert_int_equal(seen_conf.gid, 0);
+	crpc_rdma_close(dev);
 }
 
 TEST(regions_are_checked)

@@ -28,7 +28,7 @@ soft_mlx5_progress(struct ibv_context *context)
 void
 node_open(struct node *n)
 {
-	struct crpc_rdma_conf rdma = {.gid_index = 0, .dcis = scene.dcis};
+	struct crpc_rdma_conf rdma = {.dcis = scene.dcis};
 
 	n->dev = crpc_rdma_open(&rdma);
 	if (n->dev == NULL)

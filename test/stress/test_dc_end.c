@@ -46,7 +46,7 @@ static struct crpc_rdma *
 card_open(uint32_t dcis, uint64_t drain_ns)
 {
 	const struct crpc_rdma_conf conf = {
-		.gid_index = -1, .dcis = dcis, .cq_depth = 1024, .drain_ns = drain_ns};
+		.dcis = dcis, .cq_depth = 1024, .drain_ns = drain_ns};
 	struct crpc_rdma *dev = crpc_rdma_open(&conf);
 
 	assert_or_log(dev != NULL);

@@ -139,7 +139,7 @@ end_net(struct end *e)
 static inline void
 end_open(struct end *e, const struct crpc_bulk_conf *bulk, bool owner)
 {
-	const struct crpc_rdma_conf rdma = {.device = getenv("DEVICE"), .gid_index = -1};
+	const struct crpc_rdma_conf rdma = {.device = getenv("DEVICE")};
 	struct crpc_copyrpc_conf rpc = {.ring_size = 65536, .timeout_ns = UINT64_C(20000000000),
 			.peer_timeout_ns = UINT64_C(3000000000)};
 	struct crpc_bulk_conf conf = *bulk;

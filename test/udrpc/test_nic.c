@@ -31,7 +31,7 @@ static void
 make(void)
 {
 	struct crpc_rdma_conf rdma = {
-		.device = getenv("DEVICE"), .gid_index = -1, .cq_depth = 4096};
+		.device = getenv("DEVICE"), .cq_depth = 4096};
 	struct crpc_udrpc_conf conf = {.max_eps = 2,
 		.slots = SLOTS,
 		.max_msg = LARGE,

@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a card, a kernel or a fabric may do otherwise than the one at hand: each case runs on the
+ * software ConnectX with the word of SOFT_MLX5_FABRIC that makes it so. DEVICES=2 where ends are
+ * on devices of their own.
+ *
+ *     test_cards CASE             in an environment that fits: meson.build
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <infiniband/verbs.h>
+
+#include "test.h"
+#include "device_end.h"
+#include "crpc_log.h"
+
+#define BUF_LEN 65536u
+#define WAIT_NS UINT64_C(20000000000)
+#define IMM     0x600dcafeu
+
+/* Bytes of a queue pair's address: drivers/common/ib_addr.c. */
+#define ADDR_GID_KIND 7
+#define ADDR_GID      24
+
+static bool has_dc; /* The driver under test has dynamic connections. */
+
+/* ---- what the driver asks of verbs: the linker puts these before the real ones ---- */
+
+static struct ibv_ah_attr seen; /* The last route. */
+
+int __real_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+int __wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask);
+struct ibv_ah *__real_ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+struct ibv_ah *__wrap_ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr);
+
+int
+__wrap_ibv_modify_qp(struct ibv_qp *qp, struct ibv_qp_attr *attr, int mask)
+{
+	if ((mask & IBV_QP_AV) != 0)
+		seen = attr->ah_attr;
+	return __real_ibv_modify_qp(qp, attr, mask);
+}
+
+struct ibv_ah *
+__wrap_ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
+{
+	seen = *attr;
+	return __real_ibv_create_ah(pd, attr);
+}
+
+/* ---- two ends ---- */
+
+static void
+open_end(int who, const char *device)
+{
+	const struct crpc_rdma_conf conf = {.device = device};
+
+	end_close(&e[who]);
+	e[who].dev = crpc_rdma_open(&conf);
+	assert_or_log(e[who].dev != NULL);
+	device_shows_wqes(e[who].dev);
+	e[who].buf = aligned_alloc(4096, BUF_LEN);
+	assert_non_null(e[who].buf);
+	memset(e[who].buf, who, BUF_LEN);
+	assert_ok(crpc_rdma_mr_reg(e[who].dev, e[who].buf, BUF_LEN, &e[who].mr));
+}
+
+static void
+open_both(const char *first, const char *second)
+{
+	open_end(0, first);
+	open_end(1, second);
+}
+
+/* Connects two new queue pairs: 0, or what connecting the first of them said. */
+static int
+connect_both(uint8_t transport)
+{
+	const struct crpc_rdma_qp_conf conf = {.transport = transport};
+	uint8_t addr[2][CRPC_RDMA_ADDR_LEN];
+	int rc;
+
+	for (int who = 0; who < 2; who++) {
+		crpc_rdma_qp_free(e[who].qp);
+		e[who].qp = crpc_rdma_qp_create(e[who].dev, &conf);
+		assert_or_log(e[who].qp != NULL);
+		crpc_rdma_qp_addr(e[who].qp, addr[who]);
+	}
+	rc = crpc_rdma_qp_connect(e[0].qp, addr[1]);
+	return rc != 0 ? rc : crpc_rdma_qp_connect(e[1].qp, addr[0]);
+}
+
+static void
+write_from(int who)
+{
+	const struct crpc_rdma_wr wr = {
+		.op = CRPC_RDMA_WRITE_IMM,
+		.imm = IMM,
+		.raddr = (uintptr_t)e[!who].buf,
+		.rkey = e[!who].mr.rkey,
+		.num_sge = 1,
+		.sge = {{e[who].buf, BUF_LEN, e[who].mr.lkey}},
+	};
+
+	assert_int_equal(crpc_rdma_post(e[who].qp, &wr, 1), 1);
+}
+
+/* Messages of many packets both ways, over each transport that the driver has. */
+static void
+connections_work(void)
+{
+	struct crpc_rdma_cqe cqe;
+
+	for (uint8_t t = CRPC_RDMA_RC; t <= (has_dc ? CRPC_RDMA_DC : CRPC_RDMA_RC); t++) {
+		assert_or_log(connect_both(t) == 0);
+		for (int who = 0; who < 2; who++) {
+			write_from(who);
+			if (!wait_type(!who, CRPC_RDMA_CQE_RECV, WAIT_NS, &cqe))
+				fail_msg("transport %u, from %d: nothing arrived", t, who);
+			assert_int_equal(cqe.imm, IMM);
+			assert_int_equal(cqe.byte_len, BUF_LEN);
+		}
+	}
+}
+
+/* A datagram queue pair at each end, and an address of the other's: 0 or -errno of the first. */
+static int
+address_both(void)
+{
+	const struct crpc_rdma_ud_conf conf = {.sq_depth = 8, .rq_depth = 8};
+	uint8_t addr[CRPC_RDMA_ADDR_LEN];
+
+	for (int who = 0; who < 2; who++) {
+		crpc_rdma_ah_free(e[who].ah);
+		e[who].ah = NULL;
+		crpc_rdma_ud_free(e[who].ud);
+		e[who].ud = crpc_rdma_ud_create(e[who].dev, &conf);
+		assert_or_log(e[who].ud != NULL);
+	}
+	for (int who = 0; who < 2; who++) {
+		crpc_rdma_ud_addr(e[!who].ud, addr);
+		e[who].ah = crpc_rdma_ah_create(e[who].ud, addr);
+		if (e[who].ah == NULL)
+			return -errno;
+	}
+	return 0;
+}
+
+/* Datagrams of the largest size both ways. */
+static void
+datagrams_work(void)
+{
+	struct crpc_rdma_dgram dgram = {.num_sge = 1, .imm = IMM};
+	struct crpc_rdma_info info;
+	struct crpc_rdma_cqe cqe;
+
+	assert_or_log(address_both() == 0);
+	for (int who = 0; who < 2; who++) {
+		crpc_rdma_info_get(e[who].dev, &info);
+		dgram.ah = e[who].ah;
+		dgram.sge[0] = (struct crpc_rdma_sge){e[who].buf, info.mtu, e[who].mr.lkey};
+		assert_int_equal(crpc_rdma_ud_post(e[who].ud, &dgram, 1), 1);
+		if (!wait_type(!who, CRPC_RDMA_CQE_DGRAM, WAIT_NS, &cqe))
+			fail_msg("from %d: no datagram arrived", who);
+		assert_int_equal(cqe.byte_len, info.mtu);
+	}
+}
+
+static void
+all_works(void)
+{
+	connections_work();
+	datagrams_work();
+}
+
+static void
+opens_not(const char *device, int err)
+{
+	const struct crpc_rdma_conf conf = {.device = device};
+
+	errno = 0;
+	assert_null(crpc_rdma_open(&conf));
+	assert_int_equal(errno, err);
+}
+
+/* No connection and no datagram, and the log has these words. */
+static void
+all_is_refused(const char *words)
+{
+	for (uint8_t t = CRPC_RDMA_RC; t <= (has_dc ? CRPC_RDMA_DC : CRPC_RDMA_RC); t++) {
+		crpc_log_clear();
+		assert_int_equal(connect_both(t), -EHOSTUNREACH);
+		assert_non_null(strstr(crpc_log_last(), words));
+	}
+	crpc_log_clear();
+	assert_int_equal(address_both(), -EHOSTUNREACH);
+	assert_non_null(strstr(crpc_log_last(), words));
+}
+
+/* ---- cases ---- */
+
+/* GIDs: 0 v1 and 1 v2, link-local; 2 v1 and 3 v2, IPv4. */
+static void
+case_roce(void)
+{
+	uint8_t addr[CRPC_RDMA_ADDR_LEN];
+
+	open_both(NULL, NULL);
+	all_works();
+	crpc_rdma_qp_addr(e[0].qp, addr);
+	assert_int_equal(addr[ADDR_GID_KIND], 3);
+	assert_int_equal(addr[ADDR_GID + 10], 0xff);
+	open_both("mlx5_soft0,gid=0", ",gid=0");
+	all_works();
+	open_both(",gid=0", ",gid=1");
+	all_is_refused("RoCE v1");
+	open_both(",gid=1", NULL);
+	all_is_refused("IPv4");
+	opens_not(",gid=7", EINVAL);
+}
+
+/* What goes without a global route is lost, or refused by the kernel. */
+static void
+case_grh(void)
+{
+	open_both(NULL, NULL);
+	all_works();
+}
+
+/* The first device has 4096 bytes, the second one 1024. */
+static void
+case_mtu(void)
+{
+	open_both("mlx5_soft0", "mlx5_soft1");
+	assert_or_log(connect_both(CRPC_RDMA_RC) == 0);
+	crpc_log_clear();
+	if (has_dc) {
+		assert_int_equal(connect_both(CRPC_RDMA_DC), -EHOSTUNREACH);
+		assert_non_null(strstr(crpc_log_last(), "MTU"));
+	}
+	assert_int_equal(address_both(), -EHOSTUNREACH);
+	assert_non_null(strstr(crpc_log_last(), "MTU"));
+	open_both("mlx5_soft0,mtu=1024", "mlx5_soft1");
+	all_works();
+	open_both("mlx5_soft0,mtu=512", "mlx5_soft1,mtu=512");
+	all_works();
+	opens_not("mlx5_soft1,mtu=2048", EINVAL);
+}
+
+/* The first P_Key is one of a limited member: two of those do not reach each other. */
+static void
+case_pkeys(void)
+{
+	struct crpc_rdma_cqe cqe;
+
+	open_both(NULL, NULL);
+	all_works();
+	open_both(",pkey=0x8005", ",pkey=5");
+	all_works();
+	opens_not(",pkey=0x1234", EINVAL);
+	open_both(",pkey=0x7fff", ",pkey=0x7fff");
+	assert_or_log(connect_both(CRPC_RDMA_RC) == 0);
+	write_from(0);
+	assert_true(wait_type(0, CRPC_RDMA_CQE_ERROR, WAIT_NS, &cqe));
+	assert_int_equal(cqe.status, -ECONNRESET);
+}
+
+static void
+path_check(void)
+{
+	assert_int_equal(seen.sl, 3);
+	assert_int_equal(seen.is_global, 1);
+	assert_int_equal(seen.grh.traffic_class, 106);
+	assert_int_equal(seen.grh.flow_label, 0x12345);
+	memset(&seen, 0, sizeof(seen));
+}
+
+/* What routes carry is what the user said, and nothing by default. */
+static void
+case_path(void)
+{
+	static const char device[] = ",sl=3,class=106,flow=0x12345";
+
+	open_both(device, device);
+	for (uint8_t t = CRPC_RDMA_RC; t <= (has_dc ? CRPC_RDMA_DC : CRPC_RDMA_RC); t++) {
+		assert_or_log(connect_both(t) == 0);
+		path_check();
+	}
+	assert_or_log(address_both() == 0);
+	path_check();
+	all_works();
+	open_both(NULL, NULL);
+	assert_or_log(connect_both(CRPC_RDMA_RC) == 0);
+	assert_int_equal(seen.sl | seen.grh.traffic_class | seen.grh.flow_label, 0);
+}
+
+/* ---- main ---- */
+
+static const struct {
+	const char *name;
+	void (*run)(void);
+} cases[] = {
+	{"roce", case_roce},
+	{"grh", case_grh},
+	{"mtu", case_mtu},
+	{"pkeys", case_pkeys},
+	{"path", case_path},
+};
+
+static void
+run_case(void **state)
+{
+	const char *name = *state;
+
+	for (size_t i = 0; i < CRPC_DIM(cases); i++) {
+		if (strcmp(cases[i].name, name) != 0)
+			continue;
+		cases[i].run();
+		return;
+	}
+	fail_msg("there is no case %s", name);
+}
+
+int
+main(int argc, char **argv)
+{
+	const char *driver = getenv("DRIVER");
+	const struct CMUnitTest tests[] = {{.name = argc > 1 ? argv[1] : NULL,
+		.test_func = run_case,
+		.teardown_func = pair_end,
+		.initial_state = argc > 1 ? argv[1] : NULL}};
+
+	has_dc = driver == NULL || strcmp(driver, "verbs") != 0;
+	if (argc < 2 || device_missing())
+		return 77;
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
