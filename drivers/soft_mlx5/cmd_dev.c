@@ -80,14 +80,14 @@ query_port(struct uv_ctx *ctx, struct uv_call *call)
 		.lid = port->lid,
 		.sm_lid = port->ethernet ? 0 : SM_LID,
 		.flags = sm_fabric()->grh ? IBV_QPF_GRH_REQUIRED : 0,
-		.state = IBV_PORT_ACTIVE,
+		.state = port->down ? IBV_PORT_DOWN : IBV_PORT_ACTIVE,
 		.max_mtu = IBV_MTU_4096,
 		.active_mtu = port->mtu,
 		.max_vl_num = 4,
 		.subnet_timeout = 18,
 		.active_width = 2,  /* 4X */
 		.active_speed = 32, /* EDR */
-		.phys_state = 5,    /* LinkUp */
+		.phys_state = port->down ? 3 : 5, /* Disabled, LinkUp */
 		.link_layer = port->ethernet ? IBV_LINK_LAYER_ETHERNET : IBV_LINK_LAYER_INFINIBAND,
 	};
 	return req->port_num == 1 ? 0 : EINVAL;

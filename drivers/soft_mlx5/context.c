@@ -91,6 +91,7 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 		.faults = getenv("SOFT_MLX5_FAULTS"),
 		.udp_addr = port->addr,
 		.mtu = port->mtu,
+		.lid = sm_port(0)->lid,
 		.pkeys = port->npkeys,
 		.pkey_limited = sm_fabric()->pkeys,
 		.flush_signalled = sm_fabric()->flush_signalled,
@@ -284,6 +285,7 @@ uv_open(int n, int flags)
 	}
 	pthread_mutex_init(&ctx->lock, NULL);
 	ctx->device = n;
+	ctx->port_events = (struct uv_events){.ctx = ctx, .element = 1};
 	ctx->undriven = sm_progress_is_step();
 	ctx->file.kind = SM_FILE_DEVICE;
 	ctx->file.release = release_device;

@@ -74,6 +74,27 @@ faults_all(struct uv_ctx *const *list, uint32_t n, const char *which, const char
 }
 
 static void
+port_all(struct uv_ctx *const *list, uint32_t n, const char *which, const char *text, FILE *out)
+{
+	bool all = strcmp(which, "*") == 0;
+	struct uv_ctx *named[SM_SLOTS];
+	uint32_t num = 0;
+	int err;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (all || sm_nic_slot(uv_nic(list[i])) == (uint32_t)strtoul(which, NULL, 0))
+			named[num++] = list[i];
+	err = uv_port_change(named, num, text);
+	/* What is lost here is missed elsewhere. */
+	for (uint32_t i = 0; i < n && err == 0; i++)
+		err = sm_nic_timers(uv_nic(list[i]));
+	if (err != 0)
+		fprintf(out, "error: '%s': %s\n", text, strerror(err));
+	else
+		fprintf(out, "ok\n%u\n", num);
+}
+
+static void
 answer(char *line, FILE *out)
 {
 	struct uv_ctx *list[SM_SLOTS];
@@ -83,7 +104,7 @@ answer(char *line, FILE *out)
 	uint32_t all, n = 0;
 
 	if (verb == NULL || net == NULL) {
-		fprintf(out, "error: ask stat NET, faults NET CONTEXT TEXT or dump NET\n");
+		fprintf(out, "error: ask stat NET, faults or port NET CONTEXT TEXT, or dump NET\n");
 		return;
 	}
 	pthread_mutex_lock(&sm_drive_lock); /* Contexts of the list stay. */
@@ -97,9 +118,11 @@ answer(char *line, FILE *out)
 		dump_all(list, n, out);
 	else if (strcmp(verb, "faults") == 0 && text != NULL)
 		faults_all(list, n, which, text, out);
+	else if (strcmp(verb, "port") == 0 && text != NULL)
+		port_all(list, n, which, text, out);
 	else
-		fprintf(out, "error: '%s' is not stat, faults (with a context and a text) or "
-			"dump\n", verb);
+		fprintf(out, "error: '%s' is not stat, faults or port (with a context and a text) "
+			"or dump\n", verb);
 	pthread_mutex_unlock(&sm_drive_lock);
 }
 

@@ -14,6 +14,7 @@
  *     stat NET                    JSON: a list of one object per context
  *     faults NET CONTEXT TEXT     as soft_mlx5_step.h's faults(); CONTEXT: a slot, or *; TEXT: off
  *                                 ends them; every context of the net gets timers
+ *     port NET CONTEXT TEXT       likewise; TEXT as of soft_mlx5_port()
  *     dump NET                    text: queue pairs, completion queues, peers
  *
  * Contexts on other nets are passed over; a process that has none answers with nothing.

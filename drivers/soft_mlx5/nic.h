@@ -75,6 +75,7 @@ struct sm_nic_attr {
 	/** Name of the wire: contexts of the same net (and user) see each other. */
 	const char *net;
 	uint8_t gid[16]; /**< The port's GID: in the GRH of datagrams, and theirs must match. */
+	uint16_t lid;         /**< Of the host's first device; 0: SM_LID. */
 	uint8_t gid_ipv4[16]; /**< On Ethernet, through shared memory: another one, IPv4-mapped. */
 	uint32_t roce_v1;     /**< Bit i: GID i is of RoCE v1. */
 	uint32_t pkeys;       /**< P_Keys of the port; 0: one. */
@@ -248,6 +249,9 @@ int sm_nic_faults(struct sm_nic *nic, const char *text);
 
 /** Have retransmission timers without faults of our own: a peer may lose packets. ENOMEM. */
 int sm_nic_timers(struct sm_nic *nic);
+
+/** The LID of the host's first device is another one: the old ones lead nowhere from now on. */
+void sm_nic_lid(struct sm_nic *nic, uint16_t first);
 
 /** Its place on the net. */
 uint32_t sm_nic_slot(const struct sm_nic *nic);

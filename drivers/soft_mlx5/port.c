@@ -216,3 +216,16 @@ sm_port(uint32_t n)
 {
 	return n < sm_ports() ? &ports[n] : &ports[0];
 }
+
+void
+sm_port_down(uint32_t n, bool down)
+{
+	crpc_store_relaxed(&ports[n].down, down);
+}
+
+void
+sm_port_lid(uint16_t first)
+{
+	for (uint32_t i = 0; i < nports; i++)
+		crpc_store_relaxed(&ports[i].lid, (uint16_t)(first + i));
+}

@@ -18,6 +18,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "crpc_atomic.h"
+
 #define SM_DEVICES_MAX 8
 
 /** Entries of a port's GID table; those behind the used ones are empty. */
@@ -34,7 +36,9 @@ struct sm_port {
 	bool ethernet;
 	bool udp;     /**< Its wire is UDP. */
 	uint8_t mtu;  /**< enum ibv_mtu. */
-	uint16_t lid; /**< 0 on Ethernet. */
+	/* These two change as a program runs: port_event.c. */
+	_Atomic bool down;
+	_Atomic uint16_t lid; /**< 0 on Ethernet. */
 	uint32_t addr; /**< IPv4; 0: none, on InfiniBand or because none was found. */
 	uint32_t ifindex;
 	uint32_t npkeys;
@@ -48,5 +52,10 @@ struct sm_port {
 uint32_t sm_ports(void);
 /** The port of device @p n, below sm_ports(). */
 const struct sm_port *sm_port(uint32_t n);
+
+/** What the events of ports change. */
+void sm_port_down(uint32_t n, bool down);
+/** The LID of the first device; those of the others follow. Not on Ethernet. */
+void sm_port_lid(uint16_t first);
 
 #endif

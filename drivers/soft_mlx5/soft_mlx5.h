@@ -83,4 +83,18 @@ int soft_mlx5_ledger(struct ibv_context *context, uint32_t qpn, struct soft_mlx5
 
 #define SOFT_MLX5_LEDGER_SYMBOL "soft_mlx5_ledger"
 
+/**
+ * Let something happen to the port of a context, as soft-mlx5 port does to those of a net.
+ *
+ * @param context
+ *   What ibv_open_device() gave.
+ * @param text
+ *   "down", "up", "lid=N", "fatal".
+ * @return
+ *   0, EINVAL (the text, or not a context of ours), ENOMEM.
+ */
+int soft_mlx5_port(struct ibv_context *context, const char *text);
+
+#define SOFT_MLX5_PORT_SYMBOL "soft_mlx5_port"
+
 #endif

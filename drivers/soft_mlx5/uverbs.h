@@ -65,6 +65,15 @@ struct uv_chan {
 	uint32_t nlate, late_room;
 };
 
+/** Events of one queue or port, counted because a destroy must say how many the program has read. */
+struct uv_ctx;
+
+struct uv_events {
+	struct uv_ctx *ctx;
+	uint64_t element; /**< What the program calls the queue: its user_handle. */
+	_Atomic uint32_t sent;
+};
+
 /** An open device node. */
 struct uv_ctx {
 	struct sm_file file;
@@ -78,6 +87,7 @@ struct uv_ctx {
 	int fd;               /**< The descriptor of the present command. */
 	struct uv_objs objs;
 	struct uv_chan *async;
+	struct uv_events port_events;
 	uint32_t uar_next;
 	uint32_t uars;
 	bool uar_used[UV_UARS_MAX];
@@ -108,13 +118,6 @@ uv_ctx_of(struct sm_file *file)
 		? crpc_container_of(file, struct uv_ctx, file)
 		: NULL;
 }
-
-/** Events of one queue, counted because a destroy must say how many the program has read. */
-struct uv_events {
-	struct uv_ctx *ctx;
-	uint64_t element; /**< What the program calls the queue: its user_handle. */
-	_Atomic uint32_t sent;
-};
 
 /** A CQ, SRQ or QP: what asynchronous events are about. */
 struct uv_queue {
@@ -244,11 +247,21 @@ void uv_chan_fork_child(struct uv_chan *chan);
 void uv_comp_event(void *user);
 /** sm_nic_attr.async_event; @p user is a struct uv_queue. */
 void uv_async_event(void *user, enum ibv_event_type type);
+/** An event of the device's port, or of the device. */
+void uv_port_event(struct uv_ctx *ctx, enum ibv_event_type type);
 /** Under the context's lock, when the NIC no longer knows the queue: take its unread events back
  *  and return how many were read. */
 uint32_t uv_events_read(struct uv_chan *chan, struct uv_events *events);
 /** Send again what did not fit. */
 void uv_send_late(struct uv_ctx *ctx);
+
+/* ---- port_event.c ---- */
+
+/**
+ * Something happens to the ports of contexts: "down", "up", "lid=N" (of the first device), or to the
+ * whole device: "fatal". EINVAL: none of these; or what faults said.
+ */
+int uv_port_change(struct uv_ctx *const *list, uint32_t n, const char *text);
 
 /* ---- clock.c ---- */
 

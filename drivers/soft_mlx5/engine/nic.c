@@ -100,6 +100,7 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	nic->attr = *attr;
 	nic->attr.mtu = attr->mtu != 0 ? attr->mtu : IBV_MTU_4096;
 	nic->attr.pkeys = attr->pkeys != 0 ? attr->pkeys : 1;
+	nic->attr.lid = attr->lid != 0 ? attr->lid : SM_LID;
 	nic->attr.ethernet |= attr->udp_addr != 0;
 	nic->attr.devices = attr->devices != 0 ? attr->devices : 1;
 	nic->attr.dct_conns = attr->dct_conns != 0 ? attr->dct_conns : SM_DCT_CONNS;
@@ -169,6 +170,14 @@ sm_nic_free(struct sm_nic *nic)
 	objects_free(nic);
 	free(nic->keys);
 	free(nic);
+}
+
+void
+sm_nic_lid(struct sm_nic *nic, uint16_t first)
+{
+	sm_lock(nic);
+	nic->attr.lid = first;
+	sm_unlock(nic);
 }
 
 uint32_t

@@ -184,7 +184,7 @@ gid_addr(const uint8_t gid[16])
 static bool
 is_lid_here(const struct sm_nic *nic, uint32_t lid)
 {
-	return lid - SM_LID < nic->attr.devices;
+	return lid - nic->attr.lid < nic->attr.devices;
 }
 
 /* The GID is like @own, and of one of the host's devices. */
