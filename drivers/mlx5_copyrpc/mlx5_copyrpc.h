@@ -244,6 +244,7 @@ struct crpc_mlx5_dci {
 	uint32_t resets;              /**< Times that it was taken out of an error. */
 	bool stopped;       /**< DRAINING took too long: it was stopped, and flushes all. */
 	uint64_t rest_ns;   /**< DRAINING, ERROR: time that the device has to complete all. */
+	uint64_t rest_part_ns; /**< The most that counts of it between two looks. */
 	uint64_t looked_ns; /**< When some of that was counted. */
 };
 

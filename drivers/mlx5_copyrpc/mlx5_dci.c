@@ -30,6 +30,8 @@
 
 /* Polls, at least, before the device is overdue. */
 #define REST_LOOKS 16
+/* What was flushed completes at once, if it does: some devices say so only of what asked for it. */
+#define FLUSH_NS UINT64_C(20000000)
 
 bool
 crpc_mlx5_dci_is_gone(const struct crpc_mlx5_dci *dci)
@@ -104,11 +106,12 @@ crpc_mlx5_dci_give_up(struct crpc_mlx5_dci *dci, const char *why)
 	dci->flushed = sq->ci;
 }
 
-/* The device has drain_ns to complete what is outstanding. */
+/* The device has so much time to complete what is outstanding. */
 static void
-rest_wait(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
+rest_wait(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint64_t ns)
 {
-	dci->rest_ns = dev->drain_ns;
+	dci->rest_ns = ns;
+	dci->rest_part_ns = ns / REST_LOOKS + 1;
 	dci->looked_ns = crpc_clock_ns();
 	crpc_store_relaxed(&dev->attention, 1);
 }
@@ -116,10 +119,10 @@ rest_wait(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 /* Whether that time is over. Of the time between two polls a part counts: a device in software
  * does nothing in it, and what a card completed meanwhile is not read yet. */
 static bool
-rest_is_overdue(const struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
+rest_is_overdue(struct crpc_mlx5_dci *dci)
 {
 	uint64_t now = crpc_clock_ns();
-	uint64_t ns = crpc_min(now - dci->looked_ns, dev->drain_ns / REST_LOOKS + 1);
+	uint64_t ns = crpc_min(now - dci->looked_ns, dci->rest_part_ns);
 
 	dci->looked_ns = now;
 	if (ns < dci->rest_ns) {
@@ -176,6 +179,23 @@ wqes_post(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint32_t num)
 		dci->qp.dp.qpn, num);
 }
 
+/* What lies before this block was flushed, and has no completion of its own. Of a broken queue pair
+ * it is lost, of others it is kept. */
+static void
+flush_skip(struct crpc_mlx5_dci *dci, uint32_t end)
+{
+	struct crpc_mlx5_sent *sent;
+
+	while (dci->flushed != end) {
+		sent = &dci->qp.dp.own.sent[dci->flushed & dci->qp.dp.own.bb_mask];
+		dci->flushed += sent->bb;
+		if (sent->owner == NULL || sent->owner->state == CRPC_MLX5_QP_READY)
+			continue;
+		sent->owner->retired++;
+		sent->owner = NULL;
+	}
+}
+
 /* All that was outstanding was flushed: leaves the error, and goes on with what others posted. */
 static void
 dci_restart(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
@@ -189,6 +209,8 @@ dci_restart(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 		crpc_mlx5_dci_give_up(dci, "it cannot be reset");
 		return;
 	}
+	/* What it flushed late, or said twice, is over. */
+	crpc_mlx5_cq_forget(&dev->cq, dci->qp.dp.qpn);
 	dci->resets++;
 	/* Indexes start again: no old one may look like one of these. */
 	for (uint32_t i = 0; i <= sq->bb_mask; i++)
@@ -245,15 +267,17 @@ crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 	uint16_t got;
 
 	if (cqe->ok.op_own >> 4 != MLX5_CQE_REQ_ERR || sent == NULL ||
-		(!first && sent->start != dci->flushed)) {
+		(!first && sent->start - dci->flushed >= sq->pi - dci->flushed)) {
 		crpc_mlx5_cqe_fault(&dci->qp.dp, "an error names a WQE that is not outstanding");
 		return 0;
 	}
+	if (!first)
+		flush_skip(dci, sent->start);
 	got = first ? fault_first(dci, sent, cqe, out) : fault_next(dci, sent, cqe, out);
 	if (dci->flushed == sq->pi)
 		dci_restart(dev, dci);
 	else if (first)
-		rest_wait(dev, dci);
+		rest_wait(dev, dci, crpc_min(FLUSH_NS, dev->drain_ns));
 	return got;
 }
 
@@ -296,7 +320,7 @@ dci_drain(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, const struct crp
 	sq->unsignalled = 0;
 	dci->qp.dp.state = CRPC_MLX5_QP_DRAINING;
 	dci->stopped = false;
-	rest_wait(dev, dci);
+	rest_wait(dev, dci, dev->drain_ns);
 	crpc_mlx5_sq_ring(dev, sq, 1, start);
 }
 
@@ -335,11 +359,17 @@ crpc_mlx5_dc_retire(struct crpc_mlx5_qp_ctl *dc)
 	return crpc_mlx5_outstanding(qp) == 0;
 }
 
-/* The time is over: the device flushes what it has, or is used no more. */
+/* The time is over: what was flushed will not complete, the device flushes what it has, or is used
+ * no more. */
 static void
 dci_overdue(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
-	if (dci->stopped || dci->qp.dp.state == CRPC_MLX5_QP_ERROR) {
+	if (dci->qp.dp.state == CRPC_MLX5_QP_ERROR) {
+		flush_skip(dci, dci->qp.dp.own.pi);
+		dci_restart(dev, dci);
+		return;
+	}
+	if (dci->stopped) {
 		crpc_mlx5_dci_give_up(dci, "it has stopped and flushes nothing");
 		return;
 	}
@@ -347,7 +377,7 @@ dci_overdue(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 		  "nothing: it is stopped, and queue pairs that wait for that target break",
 		dci->qp.dp.qpn, (unsigned long long)(dev->drain_ns / 1000000));
 	dci->stopped = true;
-	rest_wait(dev, dci);
+	rest_wait(dev, dci, dev->drain_ns);
 	if (crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_ERR) != 0)
 		crpc_mlx5_dci_give_up(dci, "it cannot be stopped");
 }
@@ -363,7 +393,7 @@ crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev)
 		if (dci->qp.dp.state == CRPC_MLX5_QP_READY || crpc_mlx5_dci_is_gone(dci))
 			continue;
 		some = true;
-		if (rest_is_overdue(dev, dci))
+		if (rest_is_overdue(dci))
 			dci_overdue(dev, dci);
 	}
 	return some;

@@ -611,7 +611,6 @@ all_break_and_come_again(uint32_t pairs)
 	for (uint32_t i = 0; i < pairs; i++)
 		assert_int_equal(side[0][i].status, i == 2 ? -EACCES : -EIO);
 	no_resets = false;
-	no_flush = 0;
 	for (uint32_t i = 0; i < pairs; i++)
 		remake(i);
 	for (uint32_t i = 0; i < 200; i++) {
@@ -625,27 +624,50 @@ all_break_and_come_again(uint32_t pairs)
 
 /*
  * The device does not take the only initiator out of its error. Pairs with and without something
- * outstanding break, as nothing would ever leave them. New ones have an initiator again. The same
- * where the device stops at an error and gives nothing back that was behind it; before the sends
- * count as over the device is made to let go of them.
+ * outstanding break, as nothing would ever leave them. New ones have an initiator again.
  */
 TEST(an_initiator_that_fails_for_good_is_replaced)
 {
 	seed = 0x5eed002b;
-	drain_ns = 200000000;
 	setup(4, 1, 64);
-	for (uint32_t round = 0; round < 4; round++) {
-		no_resets = round < 3;
-		no_flush = round == 3;
+	for (uint32_t round = 0; round < 3; round++) {
+		no_resets = true;
 		resets = 0;
 		assert_int_equal(send(0, 2, 0, 0x5500), 1);
 		send(0, 1, 0, 0);
-		wait_errors(0, round < 3 ? 2 : 1, 1);
-		assert_int_equal(resets, round == 3);
+		wait_errors(0, 2, 1);
+		assert_int_equal(resets, 0);
 		all_break_and_come_again(4);
 	}
-	teardown();
-	drain_ns = 0;
+}
+
+/*
+ * The device stops at an error, and gives nothing back that was behind it: nothing of that was
+ * sent, so others' are posted again, long before the time that a target has.
+ */
+TEST(a_flush_without_completions_ends_soon)
+{
+	uint64_t start;
+
+	seed = 0x5eed002c;
+	for (uint32_t round = 0; round < 4; round++) {
+		setup(4, 1, 64);
+		start = crpc_clock_ns();
+		no_flush = 1;
+		assert_int_equal(send(0, 2, 0, 0x5500), 1);
+		for (uint32_t i = 0; i < 20; i++)
+			assert_int_equal(send(0, i % 4, 0, 0), 1);
+		wait_errors(0, 2, 1);
+		assert_int_equal(side[0][2].status, -EACCES);
+		settle(0, 2);
+		settle(3, 4);
+		assert_in_range(crpc_clock_ns() - start, 0, UINT64_C(3000000000));
+		no_flush = 0;
+		/* Nothing that it had outstanding waits: it can end. */
+		assert_int_equal(crpc_rdma_qp_drain(side[0][2].qp), 0);
+		for (uint32_t i = 0; i < 4; i++)
+			assert_int_equal(side[0][i].errors != 0, i == 2);
+	}
 }
 
 /* Of two initiators one is given up: its pairs break, and others go on with what is left. */
