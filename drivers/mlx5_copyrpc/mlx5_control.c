@@ -15,6 +15,12 @@ static const struct crpc_rdma_ops mlx5_ops;
 static void
 objects_fini(struct crpc_mlx5_dev_ctl *dev)
 {
+	struct crpc_mlx5_bf *bf;
+
+	while ((bf = dev->bfs) != NULL) {
+		dev->bfs = bf->next;
+		free(bf);
+	}
 	if (dev->cq != NULL)
 		ibv_destroy_cq(dev->cq);
 	free(dev->dp.table.slot);

@@ -47,8 +47,6 @@
 
 /** WQEs between two completions that the driver requests by itself, at most. */
 #define CRPC_MLX5_SIGNAL_EVERY_MAX 64
-/** Registers (of one UAR page and of all pages of a context) that can be distinguished. */
-#define CRPC_MLX5_BF_MAX 64
 
 /** Blocks of a DC initiator's send queue, as WRs of the largest WQE. */
 #define CRPC_MLX5_DCI_DEPTH 128
@@ -68,6 +66,7 @@ struct crpc_mlx5_bf {
 	uint8_t *reg;
 	uint32_t size;   /**< Bytes of a half; 0: a doorbell only, no BlueFlame. */
 	uint32_t offset; /**< Of the half to write next: 0 or size. */
+	struct crpc_mlx5_bf *next; /**< Of the device. */
 };
 
 /** Record of a send WQE, by the index of its first block. */
@@ -194,12 +193,11 @@ struct crpc_mlx5_dev_ctl {
 	struct crpc_mlx5_dev dp;
 	struct crpc_ib ib;
 	struct ibv_cq *cq;
-	uint32_t num_bfs;
 	uint32_t dcis;         /**< Initiators to make with the first DC queue pair. */
 	uint32_t signal_every; /**< As configured; 0: by the queue's depth. */
 	uint8_t blueflame;     /**< enum crpc_rdma_blueflame. */
 	bool compressed;       /**< The device may compress completions. */
-	struct crpc_mlx5_bf bf[CRPC_MLX5_BF_MAX];
+	struct crpc_mlx5_bf *bfs;      /**< All registers that queue pairs were given. */
 	struct crpc_mlx5_qp_ctl *qps;  /**< All of them; the table is made from this list. */
 	struct crpc_mlx5_qp_ctl *kept; /**< Freed, but the device did not destroy them. */
 };

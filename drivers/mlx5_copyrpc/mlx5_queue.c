@@ -288,19 +288,20 @@ crpc_mlx5_kept_free(struct crpc_mlx5_dev_ctl *dev)
 static struct crpc_mlx5_bf *
 bf_get(struct crpc_mlx5_dev_ctl *dev, void *reg, uint32_t size)
 {
-	uint32_t i;
+	struct crpc_mlx5_bf *bf;
 
-	for (i = 0; i < dev->num_bfs; i++) {
-		if (dev->bf[i].reg == reg)
-			return &dev->bf[i];
+	for (bf = dev->bfs; bf != NULL; bf = bf->next) {
+		if (bf->reg == reg)
+			return bf;
 	}
-	if (dev->num_bfs == CRPC_MLX5_BF_MAX)
+	bf = malloc(sizeof(*bf));
+	if (bf == NULL)
 		return NULL;
-	if (dev->blueflame == CRPC_RDMA_BLUEFLAME_NEVER)
-		size = 0;
-	dev->bf[i] = (struct crpc_mlx5_bf){.reg = reg, .size = size};
-	dev->num_bfs++;
-	return &dev->bf[i];
+	*bf = (struct crpc_mlx5_bf){.reg = reg, .next = dev->bfs};
+	if (dev->blueflame != CRPC_RDMA_BLUEFLAME_NEVER)
+		bf->size = size;
+	dev->bfs = bf;
+	return bf;
 }
 
 /* Takes the send ring and the receive queue of qp->ibqp over from rdma-core. */
@@ -325,8 +326,7 @@ queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, struct m
 	sq->bf = bf_get(dev, raw->bf.reg, raw->bf.size);
 	sq->sent = calloc(raw->sq.wqe_cnt, sizeof(*sq->sent));
 	if (sq->bf == NULL || sq->sent == NULL)
-		return crpc_fail(-ENOMEM, "queue pair: no %s for one more",
-			sq->sent == NULL ? "memory" : "doorbell register");
+		return -ENOMEM;
 	sq->buf = raw->sq.buf;
 	sq->end = sq->buf + (size_t)raw->sq.wqe_cnt * CRPC_MLX5_BB;
 	sq->bb_mask = raw->sq.wqe_cnt - 1;

@@ -15,6 +15,7 @@
 #include "test.h"
 #include "device_end.h"
 #include "crpc_log.h"
+#include "mlx5_copyrpc.h"
 
 #define BUF_LEN 65536u
 #define WAIT_NS UINT64_C(20000000000)
@@ -296,6 +297,62 @@ case_path(void)
 	assert_int_equal(seen.sl | seen.grh.traffic_class | seen.grh.flow_label, 0);
 }
 
+/* Behind an error of one DC queue pair lie the sends of another one, which asked for no completion:
+ * they are posted again, long before the time that a target has. */
+static void
+case_flush(void)
+{
+	const struct crpc_rdma_conf one = {.dcis = 1, .signal_every = 64};
+	const struct crpc_rdma_qp_conf conf = {.transport = CRPC_RDMA_DC};
+	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .num_sge = 1};
+	uint8_t addr[CRPC_RDMA_ADDR_LEN];
+	struct crpc_rdma_qp *bad, *target;
+	struct crpc_rdma_cqe cqe;
+	uint64_t start;
+
+	for (int who = 0; who < 2; who++)
+		end_device(&e[who], &one, BUF_LEN);
+	assert_or_log(connect_both(CRPC_RDMA_DC) == 0);
+	bad = crpc_rdma_qp_create(e[0].dev, &conf);
+	target = crpc_rdma_qp_create(e[1].dev, &conf);
+	crpc_rdma_qp_addr(target, addr);
+	assert_or_log(crpc_rdma_qp_connect(bad, addr) == 0);
+	crpc_rdma_qp_addr(bad, addr);
+	assert_or_log(crpc_rdma_qp_connect(target, addr) == 0);
+	start = crpc_clock_ns();
+	wr.sge[0] = (struct crpc_rdma_sge){e[0].buf, 64, e[0].mr.lkey + 0x5500};
+	assert_int_equal(crpc_rdma_post(bad, &wr, 1), 1);
+	for (uint32_t i = 0; i < 10; i++)
+		write_from(0);
+	for (uint32_t i = 0; i < 10; i++)
+		assert_true(wait_type(1, CRPC_RDMA_CQE_RECV, WAIT_NS, &cqe));
+	assert_in_range(crpc_clock_ns() - start, 0, UINT64_C(3000000000));
+	crpc_rdma_qp_free(target);
+	crpc_rdma_qp_free(bad);
+}
+
+/* A context with many doorbell registers, as MLX5_TOTAL_UUARS makes it: each is a ring's own. */
+static void
+case_registers(void)
+{
+	const struct crpc_rdma_conf conf = {.cq_depth = 65536};
+	const struct crpc_rdma_qp_conf qp_conf = {.sq_depth = 4, .rq_depth = 4};
+	struct crpc_rdma_qp *qp[200];
+	uint32_t registers = 0;
+
+	end_device(&e[0], &conf, BUF_LEN);
+	for (size_t i = 0; i < CRPC_DIM(qp); i++) {
+		qp[i] = crpc_rdma_qp_create(e[0].dev, &qp_conf);
+		if (qp[i] == NULL)
+			fail_msg("queue pair %zu: %s", i, crpc_log_last());
+	}
+	for (struct crpc_mlx5_bf *bf = crpc_mlx5_dev_ctl(e[0].dev)->bfs; bf != NULL; bf = bf->next)
+		registers++;
+	assert_in_range(registers, 65, CRPC_DIM(qp));
+	for (size_t i = 0; i < CRPC_DIM(qp); i++)
+		crpc_rdma_qp_free(qp[i]);
+}
+
 /* ---- main ---- */
 
 static const struct {
@@ -307,6 +364,8 @@ static const struct {
 	{"mtu", case_mtu},
 	{"pkeys", case_pkeys},
 	{"path", case_path},
+	{"flush", case_flush},
+	{"registers", case_registers},
 };
 
 static void
@@ -335,5 +394,6 @@ main(int argc, char **argv)
 	has_dc = driver == NULL || strcmp(driver, "verbs") != 0;
 	if (argc < 2 || device_missing())
 		return 77;
+	crpc_clock_init();
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
