@@ -15,6 +15,7 @@
 
 #include <infiniband/verbs.h>
 
+#include "crpc_atomic.h"
 #include "crpc_rdma_driver.h"
 
 /** What a datagram has in front of its payload where it arrives: a GRH, or room for one. */
@@ -55,6 +56,9 @@ struct crpc_ib {
 	uint32_t num_qps;
 	uint32_t num_mrs;
 	uint32_t num_ahs;
+	_Atomic uint32_t stale;      /**< The port is another one: crpc_ib_refresh(). */
+	_Atomic uint32_t *failed;    /**< The owner's: set when nothing completes any more, ... */
+	_Atomic uint32_t *attention; /**< ... and then this. NULL: events are not read. */
 };
 
 /** A queue pair's address, as ib_addr.c has it on the wire, in the CPU's byte order. */
@@ -90,6 +94,12 @@ int crpc_ib_open(struct crpc_ib *ib, const struct crpc_rdma_conf *conf,
 void crpc_ib_close(struct crpc_ib *ib);
 /** Warns of what the user has not freed; @p qps of the queue pairs are the driver's own. */
 void crpc_ib_left_check(const struct crpc_ib *ib, uint32_t qps);
+/**
+ * Reads the port again if an event said that it is another one, and it is active: LID, GID, MTU,
+ * P_Key. Queue pairs and addresses that are made from then on have what is new; those that exist
+ * break, or go on, as the fabric has it.
+ */
+void crpc_ib_refresh(struct crpc_ib *ib);
 /** See crpc_rdma_ops.list(). */
 void crpc_ib_list(char *buf, size_t len);
 /** Fills all but the limits of a work request. */
@@ -98,6 +108,19 @@ int crpc_ib_mr_reg(struct crpc_ib *ib, void *addr, uint64_t len, struct crpc_rdm
 void crpc_ib_mr_dereg(struct crpc_ib *ib, struct crpc_rdma_mr *mr);
 /** Makes @p num receive buffers of CRPC_IB_UD_STRIDE bytes, registered; NULL: no memory. */
 void *crpc_ib_buffers_make(const struct crpc_ib *ib, uint32_t num, struct ibv_mr **mr);
+
+/* ib_events.c */
+/**
+ * Has the device's events read by a thread, until the device is closed. Both words are the owner's:
+ * the thread sets @p failed, and then @p attention, when the device or its completion queue failed.
+ *
+ * @return
+ *   0, -EIO or -ENOMEM.
+ */
+int crpc_ib_events_open(
+	struct crpc_ib *ib, _Atomic uint32_t *failed, _Atomic uint32_t *attention);
+/** No event of it is read any more, and neither word is written. */
+void crpc_ib_events_close(struct crpc_ib *ib);
 
 /* ib_qp.c */
 /** What texts call a queue pair of this kind. */

@@ -199,6 +199,29 @@ port_init(struct crpc_ib *ib)
 	return rc != 0 ? rc : mtu_choose(ib);
 }
 
+void
+crpc_ib_refresh(struct crpc_ib *ib)
+{
+	struct crpc_ib now = {.context = ib->context, .port = ib->port, .conf = ib->conf};
+
+	/* Acquire: pairs with set_stale(). An event that comes from now on counts again. */
+	if (crpc_load_relaxed(&ib->stale) == 0 || crpc_exchange_acq_rel(&ib->stale, 0) == 0)
+		return;
+	if (port_init(&now) != 0) {
+		crpc_store_relaxed(&ib->stale, 1);
+		return;
+	}
+	if (now.port_attr.lid != ib->port_attr.lid || now.mtu != ib->mtu)
+		crpc_notice("device %s port %u: LID 0x%x, MTU %u bytes; before 0x%x, %u",
+			ibv_get_device_name(ib->context->device), ib->port, now.port_attr.lid,
+			128u << now.mtu, ib->port_attr.lid, 128u << ib->mtu);
+	ib->port_attr = now.port_attr;
+	ib->gid = now.gid;
+	ib->has_gid = now.has_gid;
+	ib->pkey_index = now.pkey_index;
+	ib->mtu = now.mtu;
+}
+
 static int
 objects_init(struct crpc_ib *ib, const struct crpc_rdma_conf *conf)
 {
@@ -250,7 +273,7 @@ crpc_ib_close(struct crpc_ib *ib)
 		ibv_dealloc_pd(ib->pd);
 	if (ib->context != NULL)
 		ibv_close_device(ib->context);
-	*ib = (struct crpc_ib){0};
+	memset(ib, 0, sizeof(*ib));
 }
 
 void

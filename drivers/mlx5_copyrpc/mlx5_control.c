@@ -17,6 +17,7 @@ objects_fini(struct crpc_mlx5_dev_ctl *dev)
 {
 	struct crpc_mlx5_bf *bf;
 
+	crpc_ib_events_close(&dev->ib); /* Before what they are about goes. */
 	while ((bf = dev->bfs) != NULL) {
 		dev->bfs = bf->next;
 		free(bf);
@@ -43,6 +44,8 @@ objects_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 	dev->dp.context = dev->ib.context;
 	if (rc == 0)
 		rc = crpc_mlx5_cq_init(dev, conf);
+	if (rc == 0)
+		rc = crpc_ib_events_open(&dev->ib, &dev->dp.failed, &dev->dp.attention);
 	return rc != 0 ? rc : crpc_mlx5_tel_open(dev);
 }
 

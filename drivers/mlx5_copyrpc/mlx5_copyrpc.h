@@ -175,9 +175,10 @@ struct crpc_mlx5_dev {
 	struct crpc_mlx5_qp *faults;     /**< QPs whose error has no CQE. */
 	struct crpc_mlx5_ud *held;       /**< Those with buffers to hand back at the next poll. */
 	struct crpc_mlx5_qp_ctl *ending; /**< Freed, but the device still has WQEs of theirs. */
-	/** Not 0: one of these three is not empty, an initiator drains or failed, or telemetry
-	 *  asks. That is another thread's. */
+	/** Not 0: one of these three is not empty, an initiator drains or failed, the device failed,
+	 *  or telemetry asks. The last two are other threads'. */
 	_Atomic uint32_t attention;
+	_Atomic uint32_t failed; /**< All queue pairs break; another thread's, too. */
 	struct crpc_tel_box *tel;
 	uint32_t num_dcis;
 	struct crpc_mlx5_dci *dci[CRPC_RDMA_DCIS_MAX];
@@ -283,6 +284,8 @@ void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
 void crpc_mlx5_qp_fault(struct crpc_mlx5_qp *qp, int status, uint32_t wr_id, const char *why);
 /** The same for what a completion names, which may be an initiator: that is given up. */
 void crpc_mlx5_cqe_fault(struct crpc_mlx5_qp *qp, const char *why);
+/** The device failed: all queue pairs do. */
+void crpc_mlx5_all_fault(struct crpc_mlx5_dev *dev);
 /** Reports faults; how many completions were written. */
 uint16_t crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n);
 /** Decodes an error CQE; 1 if out was written, 0 if there is nothing new to report. */

@@ -213,8 +213,13 @@ attend(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 	uint16_t got;
 	bool again;
 
-	/* Acquire: pairs with the question's R2. First, as what comes later must stay. */
+	/* Acquire: pairs with the question's R2, and with set_failed(). First, as what comes later
+	 * must stay. */
 	crpc_exchange_acq_rel(&dev->attention, 0);
+	if (crpc_load_relaxed(&dev->failed) != 0) {
+		crpc_store_relaxed(&dev->failed, 0);
+		crpc_mlx5_all_fault(dev);
+	}
 	held_return(dev);
 	got = crpc_mlx5_faults_take(dev, out, n);
 	again = crpc_mlx5_dcis_turn(dev);

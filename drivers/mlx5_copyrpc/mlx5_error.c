@@ -67,6 +67,17 @@ crpc_mlx5_cqe_fault(struct crpc_mlx5_qp *qp, const char *why)
 		crpc_mlx5_dci_give_up(dci, why);
 }
 
+crpc_noinline void
+crpc_mlx5_all_fault(struct crpc_mlx5_dev *dev)
+{
+	struct crpc_mlx5_qp_ctl *qp = crpc_mlx5_dev_ctl(&dev->base)->qps;
+
+	for (; qp != NULL; qp = qp->next) {
+		if (qp->dp.kind != CRPC_IB_DCI && qp->dp.state != CRPC_MLX5_QP_RETIRED)
+			crpc_mlx5_qp_fault(&qp->dp, -EIO, 0, "the device has failed");
+	}
+}
+
 crpc_noinline uint16_t
 crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 {

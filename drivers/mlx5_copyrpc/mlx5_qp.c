@@ -42,11 +42,12 @@ crpc_mlx5_qp_drain(struct crpc_rdma_qp *base)
 void
 crpc_mlx5_qp_addr(const struct crpc_rdma_qp *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
 {
-	const struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
 	const struct crpc_mlx5_qp_ctl *qp = (const struct crpc_mlx5_qp_ctl *)(const void *)base;
-	struct crpc_ib_addr a =
-		crpc_ib_addr_of(&dev->ib, qp->dp.kind, qp->dp.qpn, qp->psn, qp->key);
+	struct crpc_ib_addr a;
 
+	crpc_ib_refresh(&dev->ib);
+	a = crpc_ib_addr_of(&dev->ib, qp->dp.kind, qp->dp.qpn, qp->psn, qp->key);
 	crpc_ib_addr_encode(&a, addr);
 }
 
@@ -75,6 +76,7 @@ crpc_mlx5_qp_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_AD
 			qp->dp.qpn);
 	if (qp->dp.state != CRPC_MLX5_QP_IDLE)
 		return crpc_fail(-EIO, "connect: qp 0x%x is broken: make a new one", qp->dp.qpn);
+	crpc_ib_refresh(&crpc_mlx5_dev_ctl(base->dev)->ib);
 	rc = crpc_ib_addr_decode(bytes, qp->dp.kind, &peer);
 	if (rc == 0 && qp->dp.kind == CRPC_IB_DC)
 		rc = crpc_mlx5_dc_connect(qp, &peer);

@@ -377,6 +377,7 @@ crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, uint8_t kind, const struct crpc
 
 	if (qp == NULL)
 		return NULL;
+	crpc_ib_refresh(&dev->ib);
 	memset(qp, 0, size);
 	qp->dp.base = (struct crpc_rdma_qp){.dev = &dev->dp.base, .id = conf->id};
 	qp->dp.kind = kind;

@@ -73,6 +73,7 @@ crpc_mlx5_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR_
 	struct crpc_mlx5_ah *ah;
 	bool full;
 
+	crpc_ib_refresh(&dev->ib);
 	if (crpc_ib_addr_decode(bytes, CRPC_IB_UD, &peer) != 0)
 		return crpc_null(-EPROTO);
 	ah = calloc(1, sizeof(*ah));

@@ -85,9 +85,6 @@ port_all(struct uv_ctx *const *list, uint32_t n, const char *which, const char *
 		if (all || sm_nic_slot(uv_nic(list[i])) == (uint32_t)strtoul(which, NULL, 0))
 			named[num++] = list[i];
 	err = uv_port_change(named, num, text);
-	/* What is lost here is missed elsewhere. */
-	for (uint32_t i = 0; i < n && err == 0; i++)
-		err = sm_nic_timers(uv_nic(list[i]));
 	if (err != 0)
 		fprintf(out, "error: '%s': %s\n", text, strerror(err));
 	else

@@ -12,15 +12,18 @@
 #include <string.h>
 
 #include "port.h"
+#include "progress.h"
 #include "soft_mlx5.h"
 #include "uverbs.h"
 
 #define LID_MAX 0xbffful /* Above are those of multicast. */
 
-/* Timers for all, as whoever sends to a lost packet's receiver has to notice. */
+/* Timers for all contexts, as whoever sends to a lost packet's receiver has to notice. */
 static int
-timers(struct uv_ctx *const *list, uint32_t n)
+timers(void)
 {
+	struct uv_ctx *list[SM_SLOTS];
+	uint32_t n = uv_contexts(list);
 	int err = 0;
 
 	for (uint32_t i = 0; i < n && err == 0; i++)
@@ -31,7 +34,7 @@ timers(struct uv_ctx *const *list, uint32_t n)
 static int
 link_change(struct uv_ctx *const *list, uint32_t n, bool down)
 {
-	int err = timers(list, n);
+	int err = timers();
 
 	for (uint32_t i = 0; i < n && err == 0; i++) {
 		sm_port_down((uint32_t)list[i]->device, down);
@@ -84,5 +87,12 @@ soft_mlx5_port(struct ibv_context *context, const char *text)
 {
 	struct uv_ctx *ctx = uv_ctx_of(sm_file_find(context->cmd_fd));
 
-	return ctx == NULL || uv_nic(ctx) == NULL ? EINVAL : uv_port_change(&ctx, 1, text);
+	int err;
+
+	if (ctx == NULL || uv_nic(ctx) == NULL)
+		return EINVAL;
+	pthread_mutex_lock(&sm_drive_lock);
+	err = uv_port_change(&ctx, 1, text);
+	pthread_mutex_unlock(&sm_drive_lock);
+	return err;
 }

@@ -259,7 +259,7 @@ void uv_send_late(struct uv_ctx *ctx);
 
 /**
  * Something happens to the ports of contexts: "down", "up", "lid=N" (of the first device), or to the
- * whole device: "fatal". EINVAL: none of these; or what faults said.
+ * whole device: "fatal". Under the drive lock. EINVAL: none of these; or what faults said.
  */
 int uv_port_change(struct uv_ctx *const *list, uint32_t n, const char *text);
 

@@ -20,6 +20,7 @@ takes(struct ibv_device *device)
 static void
 objects_fini(struct crpc_verbs_dev *dev)
 {
+	crpc_ib_events_close(&dev->ib); /* Before what they are about goes. */
 	if (dev->cq != NULL)
 		ibv_destroy_cq(dev->cq);
 	free(dev->ahead);
@@ -51,7 +52,7 @@ objects_init(struct crpc_verbs_dev *dev, const struct crpc_rdma_conf *conf)
 	for (uint8_t kind = CRPC_IB_RC; kind <= CRPC_IB_UD; kind++)
 		dev->inline_max[kind] = crpc_verbs_inline_probe(dev, kind);
 	dev->progress = crpc_ib_progress_find();
-	return 0;
+	return crpc_ib_events_open(&dev->ib, &dev->failed, &dev->failed);
 }
 
 static struct crpc_rdma *

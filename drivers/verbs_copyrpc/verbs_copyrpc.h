@@ -112,6 +112,7 @@ struct crpc_verbs_dev {
 	 *  to leave; the next polls give them first. */
 	struct ibv_wc *ahead;
 	uint32_t ahead_first, ahead_end;
+	_Atomic uint32_t failed; /**< All queue pairs break; another thread's. */
 	struct ibv_send_wr wr[CRPC_BURST_MAX]; /**< What one ibv_post_send() gets. */
 	struct ibv_sge sge[CRPC_BURST_MAX][CRPC_RDMA_SGE_MAX];
 	struct crpc_verbs_qp *slot[CRPC_RDMA_QPS_MAX];

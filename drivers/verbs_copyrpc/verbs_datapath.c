@@ -381,6 +381,13 @@ wc_take(struct crpc_verbs_dev *dev, const struct ibv_wc *wc, struct crpc_rdma_cq
 	return send_take(dev, qp, (uint32_t)wc->wr_id, out);
 }
 
+static crpc_noinline void
+all_fault(struct crpc_verbs_dev *dev)
+{
+	for (struct crpc_verbs_qp *qp = dev->qps; qp != NULL; qp = qp->next)
+		qp_fault(qp, -EIO, 0, "the device or its completion queue has failed");
+}
+
 /* What has no completion: faults, and those that were taken ahead. */
 static crpc_noinline uint16_t
 attend(struct crpc_verbs_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
@@ -388,6 +395,10 @@ attend(struct crpc_verbs_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 	struct crpc_verbs_qp *qp;
 	uint16_t got = 0;
 
+	if (crpc_load_relaxed(&dev->failed) != 0) {
+		crpc_store_relaxed(&dev->failed, 0);
+		all_fault(dev);
+	}
 	while (dev->faults != NULL && got < n) {
 		qp = dev->faults;
 		dev->faults = qp->next_fault;
@@ -403,13 +414,6 @@ attend(struct crpc_verbs_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 	while (dev->ahead_first != dev->ahead_end && got < n)
 		got += wc_take(dev, &dev->ahead[dev->ahead_first++], &out[got]);
 	return got;
-}
-
-static crpc_noinline void
-all_fault(struct crpc_verbs_dev *dev)
-{
-	for (struct crpc_verbs_qp *qp = dev->qps; qp != NULL; qp = qp->next)
-		qp_fault(qp, -EIO, 0, "the completion queue has failed");
 }
 
 static uint16_t
@@ -441,7 +445,8 @@ crpc_verbs_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 		n = CRPC_BURST_MAX;
 	dev->stats.polls++;
 	crpc_verbs_recv_return(dev, CRPC_IB_UD);
-	if (crpc_unlikely(dev->faults != NULL || dev->ahead_first != dev->ahead_end))
+	if (crpc_unlikely(dev->faults != NULL || dev->ahead_first != dev->ahead_end ||
+		    crpc_load_relaxed(&dev->failed) != 0))
 		got = attend(dev, out, n);
 	got = drain(dev, out, got, n);
 	if (dev->progress != NULL && got < n && dev->progress(dev->ib.context) != 0)

@@ -212,6 +212,7 @@ qp_make(struct crpc_verbs_dev *dev, uint8_t kind, const struct crpc_rdma_qp_conf
 	qp = calloc(1, sizeof(*qp));
 	if (qp == NULL)
 		return NULL;
+	crpc_ib_refresh(&dev->ib);
 	qp->base = (struct crpc_rdma_qp){.dev = &dev->base, .id = conf->id};
 	qp->kind = kind;
 	qp->depth = conf->sq_depth;
@@ -259,9 +260,11 @@ crpc_verbs_qp_free(struct crpc_rdma_qp *base)
 static void
 addr_get(const struct crpc_verbs_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN])
 {
-	const struct crpc_ib *ib = &crpc_verbs_dev(qp->base.dev)->ib;
-	struct crpc_ib_addr a = crpc_ib_addr_of(ib, qp->kind, qp->ibqp->qp_num, qp->psn, qp->key);
+	struct crpc_ib *ib = &crpc_verbs_dev(qp->base.dev)->ib;
+	struct crpc_ib_addr a;
 
+	crpc_ib_refresh(ib);
+	a = crpc_ib_addr_of(ib, qp->kind, qp->ibqp->qp_num, qp->psn, qp->key);
 	crpc_ib_addr_encode(&a, addr);
 }
 
@@ -275,8 +278,8 @@ int
 crpc_verbs_qp_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
 {
 	struct crpc_verbs_qp *qp = crpc_verbs_qp(base);
-	const struct crpc_ib *ib = &crpc_verbs_dev(base->dev)->ib;
-	struct ibv_qp_attr attr = crpc_ib_attr(ib, qp->psn, 0);
+	struct crpc_ib *ib = &crpc_verbs_dev(base->dev)->ib;
+	struct ibv_qp_attr attr;
 	struct crpc_ib_addr peer;
 	int rc;
 
@@ -286,6 +289,8 @@ crpc_verbs_qp_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_A
 	if (qp->state != CRPC_VERBS_IDLE)
 		return crpc_fail(
 			-EIO, "connect: qp 0x%x is broken: make a new one", qp->ibqp->qp_num);
+	crpc_ib_refresh(ib);
+	attr = crpc_ib_attr(ib, qp->psn, 0);
 	rc = crpc_ib_addr_decode(bytes, CRPC_IB_RC, &peer);
 	if (rc == 0)
 		rc = crpc_ib_rc_fill(ib, &peer, &attr);
@@ -333,6 +338,7 @@ crpc_verbs_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR
 	struct crpc_ib_addr peer;
 	struct crpc_verbs_ah *ah;
 
+	crpc_ib_refresh(&dev->ib);
 	if (crpc_ib_addr_decode(bytes, CRPC_IB_UD, &peer) != 0)
 		return crpc_null(-EPROTO);
 	ah = calloc(1, sizeof(*ah));

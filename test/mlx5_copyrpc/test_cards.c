@@ -6,6 +6,7 @@
  *
  *     test_cards CASE             in an environment that fits: meson.build
  */
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,7 @@
 #include "device_end.h"
 #include "crpc_log.h"
 #include "mlx5_copyrpc.h"
+#include "soft_mlx5.h"
 
 #define BUF_LEN 65536u
 #define WAIT_NS UINT64_C(20000000000)
@@ -23,6 +25,7 @@
 
 /* Bytes of a queue pair's address: drivers/common/ib_addr.c. */
 #define ADDR_GID_KIND 7
+#define ADDR_LID      16
 #define ADDR_GID      24
 
 static bool has_dc; /* The driver under test has dynamic connections. */
@@ -49,6 +52,19 @@ __wrap_ibv_create_ah(struct ibv_pd *pd, struct ibv_ah_attr *attr)
 {
 	seen = *attr;
 	return __real_ibv_create_ah(pd, attr);
+}
+
+static struct ibv_context *context[2]; /* The last two that were opened, the older one first. */
+
+struct ibv_pd *__real_ibv_alloc_pd(struct ibv_context *of);
+struct ibv_pd *__wrap_ibv_alloc_pd(struct ibv_context *of);
+
+struct ibv_pd *
+__wrap_ibv_alloc_pd(struct ibv_context *of)
+{
+	context[0] = context[1];
+	context[1] = of;
+	return __real_ibv_alloc_pd(of);
 }
 
 /* ---- two ends ---- */
@@ -353,6 +369,86 @@ case_registers(void)
 		crpc_rdma_qp_free(qp[i]);
 }
 
+/* Something happens to the port of an end, or of both. */
+static void
+port_change(int who, const char *text)
+{
+	__typeof__(&soft_mlx5_port) change;
+
+	*(void **)&change = dlsym(RTLD_DEFAULT, SOFT_MLX5_PORT_SYMBOL);
+	assert_non_null(change);
+	assert_ok(change(context[who], text));
+}
+
+/* The subnet manager gives other LIDs: what is made from then on has them. */
+static void
+lids_change(void)
+{
+	uint64_t until = crpc_clock_ns() + WAIT_NS;
+	uint8_t addr[CRPC_RDMA_ADDR_LEN];
+
+	open_both(NULL, NULL);
+	all_works();
+	port_change(0, "lid=77");
+	port_change(1, "lid=77");
+	for (int who = 0; who < 2; who++) {
+		do {
+			assert_in_range(crpc_clock_ns(), 0, until);
+			crpc_rdma_qp_addr(e[who].qp, addr);
+		} while (addr[ADDR_LID] != 77);
+	}
+	all_works();
+	port_change(0, "lid=1");
+	port_change(1, "lid=1");
+}
+
+/* A link that goes down breaks what uses it, and new connections work when it is back. */
+static void
+link_goes(void)
+{
+	struct crpc_rdma_cqe cqe;
+
+	open_both(NULL, NULL);
+	assert_or_log(connect_both(CRPC_RDMA_RC) == 0);
+	port_change(0, "down");
+	write_from(1);
+	assert_true(wait_type(1, CRPC_RDMA_CQE_ERROR, WAIT_NS, &cqe));
+	assert_int_equal(cqe.status, -ECONNRESET);
+	port_change(0, "up");
+	all_works();
+}
+
+/* A device that fails completes nothing any more: its queue pairs break nevertheless. */
+static void
+device_fails(void)
+{
+	struct crpc_rdma_cqe cqe;
+	uint64_t until;
+
+	open_both(NULL, NULL);
+	assert_or_log(connect_both(CRPC_RDMA_RC) == 0);
+	assert_or_log(address_both() == 0);
+	write_from(0);
+	port_change(0, "fatal");
+	until = crpc_clock_ns() + WAIT_NS;
+	for (uint32_t broken = 0; broken < 2;) {
+		assert_in_range(crpc_clock_ns(), 0, until);
+		if (crpc_rdma_poll(e[0].dev, &cqe, 1) == 0 || cqe.type != CRPC_RDMA_CQE_ERROR)
+			continue;
+		assert_int_equal(cqe.status, -EIO);
+		broken++;
+	}
+	assert_int_equal(crpc_rdma_post(e[0].qp, &(struct crpc_rdma_wr){0}, 1), 0);
+}
+
+static void
+case_events(void)
+{
+	lids_change();
+	link_goes();
+	device_fails();
+}
+
 /* ---- main ---- */
 
 static const struct {
@@ -364,6 +460,7 @@ static const struct {
 	{"mtu", case_mtu},
 	{"pkeys", case_pkeys},
 	{"path", case_path},
+	{"events", case_events},
 	{"flush", case_flush},
 	{"registers", case_registers},
 };
