@@ -104,7 +104,9 @@ void crpc_ib_refresh(struct crpc_ib *ib);
 void crpc_ib_list(char *buf, size_t len);
 /** Fills all but the limits of a work request. */
 void crpc_ib_info_get(const struct crpc_ib *ib, struct crpc_rdma_info *info);
-int crpc_ib_mr_reg(struct crpc_ib *ib, void *addr, uint64_t len, struct crpc_rdma_mr *mr);
+/** See crpc_rdma_mr_reg_flags(). */
+int crpc_ib_mr_reg(
+	struct crpc_ib *ib, void *addr, uint64_t len, uint32_t flags, struct crpc_rdma_mr *mr);
 void crpc_ib_mr_dereg(struct crpc_ib *ib, struct crpc_rdma_mr *mr);
 /** Makes @p num receive buffers of CRPC_IB_UD_STRIDE bytes, registered; NULL: no memory. */
 void *crpc_ib_buffers_make(const struct crpc_ib *ib, uint32_t num, struct ibv_mr **mr);

@@ -298,12 +298,16 @@ crpc_ib_info_get(const struct crpc_ib *ib, struct crpc_rdma_info *info)
 }
 
 int
-crpc_ib_mr_reg(struct crpc_ib *ib, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
+crpc_ib_mr_reg(
+	struct crpc_ib *ib, void *addr, uint64_t len, uint32_t flags, struct crpc_rdma_mr *mr)
 {
+	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	struct ibv_mr *ibmr;
 
-	ibmr = ibv_reg_mr(ib->pd, addr, len,
-		IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ);
+	/* A kernel without it ignores it. */
+	if ((flags & CRPC_RDMA_MR_RELAXED) != 0)
+		access |= IBV_ACCESS_RELAXED_ORDERING;
+	ibmr = ibv_reg_mr(ib->pd, addr, len, access);
 	if (ibmr == NULL)
 		return crpc_fail(errno == EINVAL || errno == EFAULT ? -EINVAL : -ENOMEM,
 			"mr_reg: %llu bytes at %p: %s%s", (unsigned long long)len, addr,
@@ -342,7 +346,9 @@ crpc_ib_buffers_make(const struct crpc_ib *ib, uint32_t num, struct ibv_mr **mr)
 
 	if (buf != NULL) {
 		memset(buf, 0, len);
-		*mr = ibv_reg_mr(ib->pd, buf, len, IBV_ACCESS_LOCAL_WRITE);
+		/* A completion says when a payload is there, and nobody looks before. */
+		*mr = ibv_reg_mr(
+			ib->pd, buf, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 		if (*mr != NULL)
 			return buf;
 	}

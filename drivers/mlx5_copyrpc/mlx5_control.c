@@ -115,15 +115,22 @@ dev_stats_get(const struct crpc_rdma *base, struct crpc_rdma_stats *stats)
 }
 
 static int
-dev_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
+dev_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, uint32_t flags,
+	struct crpc_rdma_mr *mr)
 {
-	return crpc_ib_mr_reg(&crpc_mlx5_dev_ctl(base)->ib, addr, len, mr);
+	return crpc_ib_mr_reg(&crpc_mlx5_dev_ctl(base)->ib, addr, len, flags, mr);
 }
 
 static void
 dev_mr_dereg(struct crpc_rdma *base, struct crpc_rdma_mr *mr)
 {
 	crpc_ib_mr_dereg(&crpc_mlx5_dev_ctl(base)->ib, mr);
+}
+
+static int
+qp_in_order(struct crpc_rdma_qp *base)
+{
+	return ibv_query_qp_data_in_order(crpc_mlx5_qp_ctl(base)->ibqp, IBV_WR_RDMA_WRITE, 0);
 }
 
 static int
@@ -151,6 +158,7 @@ static const struct crpc_rdma_ops mlx5_ops = {
 	.qp_drain = crpc_mlx5_qp_drain,
 	.qp_addr = crpc_mlx5_qp_addr,
 	.qp_connect = crpc_mlx5_qp_connect,
+	.qp_in_order = qp_in_order,
 	.ud_create = crpc_mlx5_ud_create,
 	.ud_free = crpc_mlx5_ud_free,
 	.ud_addr = crpc_mlx5_ud_addr,

@@ -178,7 +178,8 @@ paper_dump(const struct crpc_rdma *base, FILE *out)
 /* ---- regions ---- */
 
 static int
-paper_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
+paper_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, uint32_t flags,
+	struct crpc_rdma_mr *mr)
 {
 	struct crpc_paper_dev *dev = (struct crpc_paper_dev *)base;
 	uint32_t i, key;

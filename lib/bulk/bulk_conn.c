@@ -47,7 +47,9 @@ bounce_init(struct crpc_bulk_conn *conn)
 	/* arriving chunks must not cause page faults, and a peer must not read old heap */
 	memset(rx->bounce, 0, len);
 	for (uint32_t i = 0; i < conf->nports; i++) {
-		rc = crpc_rdma_mr_reg(conf->port[i].dev, rx->bounce, len, &rx->mr[i]);
+		/* Each chunk is announced by its immediate. */
+		rc = crpc_rdma_mr_reg_flags(conf->port[i].dev, rx->bounce, len,
+			CRPC_RDMA_MR_RELAXED, &rx->mr[i]);
 		if (rc != 0)
 			return rc;
 	}

@@ -116,8 +116,8 @@ enum crpc_copyrpc_arrival {
 	CRPC_COPYRPC_IMM,
 	/** By looking at the ring's memory at each poll(): no receive, no completion, but a look at
 	 *  each such endpoint, and all that arrived is cleared once it was used. It needs a device
-	 *  that writes the bytes of one WRITE in their order, the last one last, as ConnectX does
-	 *  into memory without relaxed ordering. */
+	 *  that writes the bytes of one WRITE in their order, the last one last, and says so:
+	 *  crpc_rdma_qp_in_order(). With adaptive routing it does not. */
 	CRPC_COPYRPC_MEMORY,
 };
 

@@ -407,6 +407,10 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	rc = crpc_rdma_qp_connect(conn->qp, wire.qp);
 	if (rc != 0)
 		return rc;
+	if (conn->arrival->in_memory && crpc_rdma_qp_in_order(conn->qp) == 0)
+		return crpc_fail(-EOPNOTSUPP,
+			"connect: the device does not say that writes appear in order, which "
+			"arrival in memory needs: use CRPC_COPYRPC_IMM");
 	conn->rkey = wire.rkey;
 	conn->peer_epoch = wire.epoch;
 	ep->max_msg = (uint32_t)crpc_min(wire.max_msg, ep->ctx->conf.max_msg);

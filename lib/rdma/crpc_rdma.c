@@ -274,11 +274,18 @@ crpc_rdma_dump(const struct crpc_rdma *dev, FILE *out)
 int
 crpc_rdma_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
 {
+	return crpc_rdma_mr_reg_flags(dev, addr, len, 0, mr);
+}
+
+int
+crpc_rdma_mr_reg_flags(struct crpc_rdma *dev, void *addr, uint64_t len, uint32_t flags,
+	struct crpc_rdma_mr *mr)
+{
 	if (dev == NULL || mr == NULL || addr == NULL || len == 0 ||
-		(uintptr_t)addr + len < (uintptr_t)addr)
+		(uintptr_t)addr + len < (uintptr_t)addr || (flags & ~CRPC_RDMA_MR_RELAXED) != 0)
 		return crpc_fail(-EINVAL, "mr_reg: %llu bytes at %p are no region",
 			(unsigned long long)len, addr);
-	return dev->ops->mr_reg(dev, addr, len, mr);
+	return dev->ops->mr_reg(dev, addr, len, flags, mr);
 }
 
 void
@@ -337,6 +344,12 @@ crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_
 	 * copy. */
 	memcpy(copy, peer, sizeof(copy));
 	return qp->dev->ops->qp_connect(qp, copy);
+}
+
+int
+crpc_rdma_qp_in_order(struct crpc_rdma_qp *qp)
+{
+	return qp->dev->ops->qp_in_order == NULL || qp->dev->ops->qp_in_order(qp) != 0;
 }
 
 struct crpc_rdma_ud *

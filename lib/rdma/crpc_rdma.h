@@ -329,7 +329,15 @@ void crpc_rdma_stats_get(const struct crpc_rdma *dev, struct crpc_rdma_stats *st
 int crpc_rdma_card_get(const struct crpc_rdma *dev, struct crpc_rdma_card *card);
 
 /**
- * Register memory for local access and for writes and reads of the peers.
+ * The bytes of what peers write, and of what is read from them, may appear in any order, also
+ * relative to other memory, until a completion of this device says that they are there. It spares
+ * the host's bus on some machines. Not for memory that is looked at without a completion.
+ */
+#define CRPC_RDMA_MR_RELAXED 0x1u
+
+/**
+ * Register memory for local access and for writes and reads of the peers; in order, unless flags
+ * say otherwise.
  *
  * @param dev
  *   The device.
@@ -343,6 +351,10 @@ int crpc_rdma_card_get(const struct crpc_rdma *dev, struct crpc_rdma_card *card)
  *   0, -EINVAL, -ENOMEM (often: the memlock limit).
  */
 int crpc_rdma_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr);
+
+/** The same with CRPC_RDMA_MR_* flags. */
+int crpc_rdma_mr_reg_flags(struct crpc_rdma *dev, void *addr, uint64_t len, uint32_t flags,
+	struct crpc_rdma_mr *mr);
 
 /** Undo crpc_rdma_mr_reg(). */
 void crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
@@ -410,10 +422,22 @@ void crpc_rdma_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADD
  *   What crpc_rdma_qp_addr() gave at the peer. Untrusted: checked before use.
  * @return
  *   0, -EPROTO (not an address, or another version), -EISCONN, -EHOSTUNREACH (no route: the two
- *   ports' link layers differ, or for DC their MTUs, or there is no GID), -ENOMEM, -EIO (it broke
+ *   ports' link layers or kinds of GID differ, or for DC their MTUs, or there is no GID), -ENOMEM, -EIO (it broke
  *   before, or the device refuses a state: free it).
  */
 int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+
+/**
+ * Ask whether what a peer writes appears in memory in its order, the last byte last, so that a look
+ * at memory can notice its arrival. Adaptive routing, and some hosts, reorder; a completion is in
+ * order everywhere.
+ *
+ * @param qp
+ *   A connected queue pair.
+ * @return
+ *   1; 0: it may not, or the device does not know.
+ */
+int crpc_rdma_qp_in_order(struct crpc_rdma_qp *qp);
 
 /**
  * Make a datagram queue pair with its receives posted. It is ready to send and to receive.

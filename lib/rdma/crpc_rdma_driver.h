@@ -30,7 +30,8 @@ struct crpc_rdma_ops {
 	void (*close)(struct crpc_rdma *dev);
 	void (*info_get)(const struct crpc_rdma *dev, struct crpc_rdma_info *info);
 	void (*stats_get)(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats);
-	int (*mr_reg)(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr);
+	int (*mr_reg)(struct crpc_rdma *dev, void *addr, uint64_t len, uint32_t flags,
+		struct crpc_rdma_mr *mr);
 	void (*mr_dereg)(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
 	struct crpc_rdma_qp *(*qp_create)(
 		struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
@@ -39,6 +40,8 @@ struct crpc_rdma_ops {
 	int (*qp_drain)(struct crpc_rdma_qp *qp);
 	void (*qp_addr)(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 	int (*qp_connect)(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+	/** See crpc_rdma_qp_in_order(). May be NULL: writes are in order. */
+	int (*qp_in_order)(struct crpc_rdma_qp *qp);
 	/** Datagrams: all five and fp.ud_post, or none. */
 	struct crpc_rdma_ud *(*ud_create)(
 		struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);

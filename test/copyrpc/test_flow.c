@@ -5,6 +5,7 @@
  */
 #include "test.h"
 #include "pair.h"
+#include "crpc_rdma_driver.h"
 
 #define RING 4096u
 
@@ -549,6 +550,36 @@ TEST(gets_and_puts_end_when_the_device_has_released_them)
 	pair_turn(0);
 	assert_ok(crpc_copyrpc_ep_reset(p.ep[0][0]));
 	regions_close(&r);
+}
+
+static int
+not_in_order(struct crpc_rdma_qp *qp)
+{
+	return 0;
+}
+
+/* A device that may reorder the bytes of a write would show batches before they are whole. */
+TEST(arrival_in_memory_is_refused_where_writes_are_out_of_order)
+{
+	uint8_t addr[CRPC_COPYRPC_ADDR_LEN];
+	struct crpc_rdma_ops ops;
+
+	init_mode(CRPC_COPYRPC_FLOW_WINDOW, CRPC_COPYRPC_IMM);
+	ops = *p.dev[0]->ops;
+	ops.qp_in_order = not_in_order;
+	p.dev[0]->ops = &ops;
+	pair_connect(1);
+	p.mode.arrival = CRPC_COPYRPC_MEMORY;
+	for (int side = 0; side < 2; side++) {
+		p.ep[side][2] = crpc_copyrpc_ep_create_as(p.ctx[side], 102, &p.mode);
+		assert_non_null(p.ep[side][2]);
+	}
+	p.neps = 3;
+	crpc_copyrpc_ep_addr(p.ep[1][2], addr);
+	assert_int_equal(crpc_copyrpc_ep_connect(p.ep[0][2], addr), -EOPNOTSUPP);
+	crpc_copyrpc_ep_addr(p.ep[0][2], addr);
+	assert_int_equal(crpc_copyrpc_ep_connect(p.ep[1][2], addr), 0);
+	pair_fini();
 }
 
 TEST_MAIN(NULL, pair_end)

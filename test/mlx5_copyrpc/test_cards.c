@@ -67,6 +67,21 @@ __wrap_ibv_alloc_pd(struct ibv_context *of)
 	return __real_ibv_alloc_pd(of);
 }
 
+static int access_seen; /* Of the last region. */
+
+struct ibv_mr *__real_ibv_reg_mr_iova2(
+	struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access);
+struct ibv_mr *__wrap_ibv_reg_mr_iova2(
+	struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access);
+
+struct ibv_mr *
+__wrap_ibv_reg_mr_iova2(
+	struct ibv_pd *pd, void *addr, size_t len, uint64_t iova, unsigned int access)
+{
+	access_seen = (int)access;
+	return __real_ibv_reg_mr_iova2(pd, addr, len, iova, access);
+}
+
 /* ---- two ends ---- */
 
 static void
@@ -449,6 +464,47 @@ case_events(void)
 	device_fails();
 }
 
+/* Whether a look at memory can notice what was written is the device's to say. */
+static void
+order_is(int in_order)
+{
+	open_both(NULL, NULL);
+	for (uint8_t t = CRPC_RDMA_RC; t <= (has_dc ? CRPC_RDMA_DC : CRPC_RDMA_RC); t++) {
+		assert_or_log(connect_both(t) == 0);
+		assert_int_equal(crpc_rdma_qp_in_order(e[0].qp), in_order);
+	}
+}
+
+static void
+case_ordered(void)
+{
+	order_is(1);
+}
+
+static void
+case_unordered(void)
+{
+	order_is(0);
+}
+
+/* Only what a completion announces may be written in any order. */
+static void
+case_relaxed(void)
+{
+	struct crpc_rdma_mr mr;
+
+	open_end(0, NULL);
+	assert_int_equal(access_seen & IBV_ACCESS_RELAXED_ORDERING, 0);
+	assert_ok(crpc_rdma_mr_reg_flags(
+		e[0].dev, e[0].buf, BUF_LEN, CRPC_RDMA_MR_RELAXED, &mr));
+	assert_int_not_equal(access_seen & IBV_ACCESS_RELAXED_ORDERING, 0);
+	crpc_rdma_mr_dereg(e[0].dev, &mr);
+	access_seen = 0;
+	e[0].ud = crpc_rdma_ud_create(e[0].dev, &(struct crpc_rdma_ud_conf){0});
+	assert_non_null(e[0].ud);
+	assert_int_not_equal(access_seen & IBV_ACCESS_RELAXED_ORDERING, 0);
+}
+
 /* ---- main ---- */
 
 static const struct {
@@ -462,6 +518,9 @@ static const struct {
 	{"path", case_path},
 	{"events", case_events},
 	{"flush", case_flush},
+	{"ordered", case_ordered},
+	{"unordered", case_unordered},
+	{"relaxed", case_relaxed},
 	{"registers", case_registers},
 };
 

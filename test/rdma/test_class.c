@@ -53,7 +53,8 @@ fake_stats_get(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats)
 }
 
 static int
-fake_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, struct crpc_rdma_mr *mr)
+fake_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, uint32_t flags,
+	struct crpc_rdma_mr *mr)
 {
 	calls++;
 	*mr = (struct crpc_rdma_mr){.addr = addr, .len = len, .lkey = 1, .rkey = 2, .priv = dev};
@@ -267,6 +268,7 @@ TEST(regions_are_checked)
 
 	calls = 0;
 	assert_int_equal(crpc_rdma_mr_reg(dev, &byte, 0, &mr), -EINVAL);
+	assert_int_equal(crpc_rdma_mr_reg_flags(dev, &byte, 1, 2, &mr), -EINVAL);
 	assert_int_equal(crpc_rdma_mr_reg(dev, NULL, 1, &mr), -EINVAL);
 	assert_int_equal(crpc_rdma_mr_reg(dev, &byte, UINT64_MAX, &mr), -EINVAL);
 	assert_int_equal(crpc_rdma_mr_reg(dev, &byte, 1, NULL), -EINVAL);
