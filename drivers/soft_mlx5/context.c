@@ -16,6 +16,7 @@
 #include "fabric.h"
 #include "progress.h"
 #include "say.h"
+#include "ucx.h"
 
 /* The net; over UDP one for each address, since it numbers the contexts of that alone. */
 static void
@@ -211,6 +212,7 @@ release_device(struct sm_file *file)
 	/* The helper may have found the context before it left the list. */
 	pthread_mutex_lock(&sm_drive_lock);
 	pthread_mutex_unlock(&sm_drive_lock);
+	sm_ucx_forget(ctx);
 	/* First the engine, which knows the objects and their memory. */
 	if (uv_nic(ctx) != NULL) {
 		sm_control_close();
@@ -246,6 +248,7 @@ fork_child(void)
 		ctx->dead = ctx->undriven = true;
 	}
 	sm_progress_fork_child();
+	sm_ucx_fork_child();
 	sm_control_fork_child();
 	sm_files_fork_child();
 }

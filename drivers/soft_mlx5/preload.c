@@ -59,11 +59,11 @@ sm_real(void *_Atomic *cache, const char *soname, const char *name, const char *
 		return fn;
 	if (version != NULL)
 		fn = dlvsym(RTLD_NEXT, name, version);
-	if (fn == NULL && soname == NULL)
+	if (fn == NULL && (soname == NULL || version == NULL))
 		fn = dlsym(RTLD_NEXT, name);
 	lib = fn == NULL && soname != NULL ? dlopen(soname, RTLD_LAZY | RTLD_NOLOAD) : NULL;
 	if (lib != NULL)
-		fn = dlvsym(lib, name, version);
+		fn = version != NULL ? dlvsym(lib, name, version) : dlsym(lib, name);
 	if (fn == NULL)
 		errno = ENOSYS;
 	crpc_store_release(cache, fn); /* R2 */

@@ -106,6 +106,12 @@ sm_progress_is_step(void)
 	return get_mode() == MODE_STEP;
 }
 
+bool
+sm_progress_is_hook(void)
+{
+	return get_mode() == MODE_HOOK;
+}
+
 /*
  * The NIC reads and writes the program's memory as a card does by DMA: ordered by doorbells and
  * owner bits, of which the thread sanitizer sees nothing, since libmlx5 rings and polls without
@@ -219,6 +225,12 @@ drive_empty(struct uv_ctx *ctx)
 	if (crpc_unlikely(!work && empty % YIELD_EVERY == 0))
 		sched_yield();
 	return work;
+}
+
+bool
+sm_progress_empty(struct uv_ctx *ctx)
+{
+	return drive_empty(ctx);
 }
 
 static int

@@ -8,7 +8,7 @@
  *
  * - a poll loop that knows us calls soft_mlx5_progress() when it found nothing (soft_mlx5.h);
  * - any other program is driven from its own empty ibv_poll_cq() or ibv_start_poll(), which are
- *   wrapped when it opens the device or makes the queue;
+ *   wrapped when it opens the device or makes the queue, or from UCX's progress function (ucx.h);
  * - a program that waits elsewhere (blocked for an event, watching memory, a passive target) is
  *   driven by a helper thread. It sleeps, looks every millisecond whether anybody else drives, and
  *   works only where no thread does; while it finds work it comes back sooner. Between two looks it
@@ -25,8 +25,12 @@
 
 /** True if nothing is driven but by soft_mlx5_step.h. */
 bool sm_progress_is_step(void);
+/** True if poll loops drive, which is the default. */
+bool sm_progress_is_hook(void);
 
 struct uv_ctx;
+/** Drive a context from a poll that found nothing; true: the next one may find something. */
+bool sm_progress_empty(struct uv_ctx *ctx);
 /** Drive a context, with the clock set to @p now; what it did, as sm_nic_progress() counts. */
 uint32_t sm_progress_at(struct uv_ctx *ctx, uint64_t now);
 

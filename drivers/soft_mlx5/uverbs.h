@@ -99,6 +99,10 @@ struct uv_ctx {
 	/** Events that wait for room in their channel. */
 	_Atomic uint32_t late_events;
 
+	/* ucx.c */
+	LIST_ENTRY(uv_ctx) mapped;
+	bool cq_mapped;          /**< The program reads completion queues in memory. */
+
 	/* progress.c */
 	uv_poll_fn poll;         /**< libmlx5's ibv_poll_cq, if hooked. */
 	uv_create_cq_fn create_cq_ex;
