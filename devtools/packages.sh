@@ -32,6 +32,7 @@ peers_packages=(                # what the benchmarks compare with; each is left
 	g++ libck-dev libboost-dev libreaderwriterqueue-dev libatomic-queue-dev
 	libucx-dev libzmq3-dev libmsgpack-dev
 	ucx-utils                   # ucx_perftest: a program that polls without libibverbs
+	libopenmpi-dev qperf        # further programs on the software NIC
 )
 docs_packages=(
 	doxygen python3-sphinx python3-myst-parser furo
