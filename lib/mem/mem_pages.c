@@ -2,6 +2,7 @@
 /* Memory from the kernel: hugepages, transparent ones, pages. */
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -69,10 +70,29 @@ prefer(char *mem, size_t len, int node, int mode)
 	mbind(mem, len, mode, mask, NODES_MAX + 1, 0);
 }
 
+/*
+ * The kernel promises more pages than it has, and kills who touches them: ask it what it has, by
+ * the name of a line of /proc/meminfo.
+ */
+static bool
+fits(size_t len, const char *name)
+{
+	FILE *f = len < ASK_MIN ? NULL : fopen("/proc/meminfo", "re");
+	size_t kib = SIZE_MAX;
+	char line[128];
+
+	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
+		if (strncmp(line, name, strlen(name)) == 0)
+			kib = strtoull(line + strlen(name), NULL, 10);
+	if (f != NULL)
+		fclose(f);
+	return len >> 10 < kib;
+}
+
 static char *
 map_huge(size_t len, int node)
 {
-	char *mem = map(len, MEM_HUGE_PAGE, HUGE_FLAGS);
+	char *mem = !fits(len, "MemTotal:") ? NULL : map(len, MEM_HUGE_PAGE, HUGE_FLAGS);
 
 	if (mem == NULL)
 		return NULL;
@@ -84,30 +104,16 @@ map_huge(size_t len, int node)
 	return NULL;
 }
 
-/* The kernel promises more pages than it has, and kills who touches them: ask it what it has. */
-static bool
-fits(size_t len)
-{
-	FILE *f = len < ASK_MIN ? NULL : fopen("/proc/meminfo", "re");
-	size_t kib = SIZE_MAX;
-	char line[128];
-
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-		if (sscanf(line, "MemAvailable: %zu", &kib) == 1)
-			break;
-	if (f != NULL)
-		fclose(f);
-	return len >> 10 < kib;
-}
-
 /* Of 2 MiB and more transparent hugepages, if the kernel has them. */
 static char *
 map_pages(size_t len, size_t align, int node)
 {
 	size_t page = (size_t)sysconf(_SC_PAGESIZE);
 	bool large = len >= MEM_HUGE_PAGE;
-	char *mem = !fits(len) ? NULL : map(len, large ? MEM_HUGE_PAGE : crpc_max(align, page), 0);
+	char *mem = NULL;
 
+	if (fits(len, "MemAvailable:"))
+		mem = map(len, large ? MEM_HUGE_PAGE : crpc_max(align, page), 0);
 	if (mem == NULL)
 		return NULL;
 	prefer(mem, len, node, MPOL_PREFERRED);

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <numaif.h>
+
 #include "test.h"
 #include "crpc_log.h"
 #include "crpc_mem.h"
@@ -148,6 +150,13 @@ TEST(hugepages_are_taken_where_there_are_some)
 	assert_int_equal(number_in(free_pages, "", ""), before);
 }
 
+/* A kernel without NUMA, or an emulator, has no such call. */
+static bool
+nodes_are_known(void)
+{
+	return get_mempolicy(NULL, NULL, 0, NULL, 0) == 0 || errno != ENOSYS;
+}
+
 TEST(memory_lies_on_the_node_that_is_wanted)
 {
 	/* Where there are hugepages, the large one lies on them, and has a row of its own. */
@@ -164,7 +173,7 @@ TEST(memory_lies_on_the_node_that_is_wanted)
 		crpc_mem_here_set(NULL);
 		assert_or_log(mem[0] != NULL && mem[1] != NULL);
 		for (int i = 0; i < 2; i++) {
-			assert_int_equal(report(names[i]).node, at.node);
+			assert_int_equal(report(names[i]).node, nodes_are_known() ? at.node : -1);
 			assert_int_equal(report(names[i]).lcore, 7);
 			crpc_mem_free(mem[i]);
 		}
