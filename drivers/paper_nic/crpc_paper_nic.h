@@ -46,13 +46,26 @@
  * back until its peer is connected, to it; a DC one writes and reads as soon as the peer exists,
  * immediates wait. A request with an immediate waits while the peer has no receive posted.
  *
+ * In virtual time: with net.time set before the first device is opened, there are no steps. Each
+ * request takes the time that a card of these properties would need, and what becomes of it happens
+ * in the order of time:
+ *
+ *     struct crpc_paper net = {.rng = seed, .time = &profile};
+ *     crpc_paper_name(&net)                            crpc_rdma_open("paper7") is on it too
+ *     crpc_paper_on_cqe(dev, wake, host)
+ *     for each host, the one whose clock is earliest first:
+ *         while (crpc_paper_next(&net) <= host's clock)
+ *             crpc_paper_advance(&net, crpc_paper_next(&net));
+ *         net.clock_arg = host;                        net.clock() gives its clock now
+ *         ... its turn: polls, posts ...
+ *
  * Threads: a fabric, its devices and all that came from them belong to one thread.
  *
  * Errors: those of crpc_rdma.h, each logged once. In particular
  *   open:        EINVAL (a port other than 1), ENOMEM
  *   mr_reg:      -ENOMEM (65536 regions)
  *   qp_create, ud_create: EINVAL (inline_max above the device's), ENOSPC (cq_depth; 4096 queues
- *                of a device, 65536 of a fabric), ENOMEM
+ *                of a device, 2^22 of a fabric), ENOMEM
  *   qp_connect:  -EPROTO (not an address of this transport), -EISCONN, -EHOSTUNREACH (of another
  *                fabric), -EIO (the queue pair is broken)
  *   ah_create:   EPROTO, EHOSTUNREACH, ENOMEM
@@ -67,6 +80,41 @@ CRPC_BEGIN_DECLS
 
 /** Chances are given in parts of this. */
 #define CRPC_PAPER_CHANCE 10000u
+
+/**
+ * The time that a card needs: each stage has a latency (all that pass are on their way together) or
+ * an occupancy (one after the other, in the order of arrival). In ps; what is 0 takes no time.
+ *
+ *     post  mmio, or mmio + fetch; then of each request
+ *           queue's server: qp, doorbell, dc_switch    device's server: wqe, cache_miss
+ *           read (unless inline), send, port's server: packet, wire      -> propagation
+ *     peer  port's server: wire    device's: recv, cache_miss    queue's: recv_queue
+ *           write: it is there
+ *     then  ack: its completion
+ */
+struct crpc_paper_time {
+	uint64_t mmio;       /**< Latency of a store of the CPU to the card. */
+	uint64_t fetch;      /**< Latency of fetching WQEs that did not come with it. */
+	uint64_t qp;         /**< Occupancy of a queue, or initiator of DC, by a request. */
+	uint64_t doorbell;   /**< The same by a doorbell. */
+	uint64_t wqe;        /**< Occupancy of the device by a request to send. */
+	uint64_t dc_switch;  /**< Occupancy of an initiator of DC by another target than before. */
+	uint64_t cache;      /**< Queues whose state the device keeps; 0: all. Not a time. */
+	uint64_t cache_miss; /**< Occupancy of the device by fetching the state of another. */
+	uint64_t read;       /**< Latency of reading memory of the host. */
+	uint64_t send;       /**< Latency of all else until the first bit is on the wire. */
+	uint64_t packet;     /**< Occupancy of the port by a packet, beside its bytes. */
+	uint64_t wire;       /**< Occupancy of the port by 1024 bytes. */
+	uint64_t mtu;        /**< Bytes of a packet at most; 0: 4096. Not a time. */
+	uint64_t propagation; /**< Latency from port to port. */
+	uint64_t recv;       /**< Occupancy of the device by a message that takes a receive. */
+	uint64_t recv_queue; /**< Occupancy of its queue by it. */
+	uint64_t land;       /**< Occupancy of the device by any other that arrives. */
+	uint64_t write; /**< Latency until what arrived is seen by the CPU, and its completion. */
+	uint64_t ack;   /**< Latency from there to the sender's completion. */
+	uint64_t retry; /**< Time after which a request without a receive comes again. */
+	uint64_t lost;  /**< Time after which a peer that is gone breaks the queue. */
+};
 
 /** A fabric: devices that reach each other. */
 struct crpc_paper {
@@ -100,6 +148,11 @@ struct crpc_paper {
 	void (*hook)(struct crpc_paper *net, uint8_t *data, uint32_t len, uint32_t *imm,
 		uint32_t *byte_len);
 	void *hook_arg; /**< The owner's. */
+	/** What a card needs, for virtual time; NULL: steps. Fixed while devices are open. */
+	const struct crpc_paper_time *time;
+	/** Virtual time: the clock of the host that posts, ns, from now_ns on; NULL: now_ns. */
+	uint64_t (*clock)(void *clock_arg);
+	void *clock_arg; /**< The owner's. */
 
 	/* Datagrams so far, to be read: what arrived, and what the faults did. */
 	uint64_t delivered, dropped, duplicated, corrupted;
@@ -108,7 +161,9 @@ struct crpc_paper {
 	struct crpc_paper_queue **queues; /* By the number in their addresses; NULL: free. */
 	struct crpc_paper_queue **active; /* Those with requests that are not acknowledged. */
 	struct crpc_paper_packet *flight, **flight_tail; /* Datagrams, oldest first. */
-	uint32_t nqueues, ndevs, last_key;
+	struct paper_event *event; /* A heap, the next one first. */
+	uint32_t nevents, max_events, last_event;
+	uint32_t nqueues, free_queue, ndevs, last_key;
 	/* What is under way, to be read: queues with requests that are not acknowledged, and
 	 * datagrams in the network. */
 	uint32_t nactive, nflight;
@@ -122,14 +177,19 @@ struct crpc_paper_conf {
 	uint32_t cq_depth;     /**< Default 8192. */
 	uint32_t signal_every; /**< As in struct crpc_rdma_conf. */
 	uint8_t blueflame;     /**< enum crpc_rdma_blueflame: what is counted. */
+	uint32_t dcis;         /**< Virtual time: initiators of DC; default 4. */
 };
 
-/** Requests posted since open; beside them there are crpc_rdma_stats_get()'s counters. */
+/**
+ * Requests posted since open, and what they met in virtual time; beside them there are
+ * crpc_rdma_stats_get()'s counters.
+ */
 struct crpc_paper_counts {
 	uint64_t writes, write_imms, reads;
 	uint64_t inlined;
 	uint64_t signalled; /**< Whose completion the user asked for. */
 	uint64_t post_max;  /**< Most in one post. */
+	uint64_t cache_misses, dc_switches, retries;
 };
 
 /**
@@ -158,6 +218,30 @@ bool crpc_paper_step(struct crpc_paper *net);
 
 /** Step until nothing can move. With certain faults (stall, duplicate: CRPC_PAPER_CHANCE) never. */
 void crpc_paper_run(struct crpc_paper *net);
+
+/**
+ * Devices that are opened by name belong to this fabric from now on; NULL: to the process's own.
+ * They take conf.dcis and all else from crpc_rdma_open().
+ */
+void crpc_paper_name(struct crpc_paper *net);
+
+/** In virtual time: when the next thing happens, ns; UINT64_MAX: nothing is under way. */
+uint64_t crpc_paper_next(const struct crpc_paper *net);
+
+/** Let happen, in order, all that happens up to this time, which becomes now_ns. */
+void crpc_paper_advance(struct crpc_paper *net, uint64_t now_ns);
+
+/**
+ * Call a function for each completion of a device, when it is written.
+ *
+ * @param dev
+ *   The device.
+ * @param fn
+ *   The function; it gets the time, and must not call the fabric. NULL: none.
+ * @param arg
+ *   Its own.
+ */
+void crpc_paper_on_cqe(struct crpc_rdma *dev, void (*fn)(void *arg, uint64_t now_ns), void *arg);
 
 /** Let posts of a device take so many requests from now on; UINT32_MAX: no limit of its own. */
 void crpc_paper_post_limit(struct crpc_rdma *dev, uint32_t requests);

@@ -18,7 +18,7 @@
 #include "crpc_rdma_driver.h"
 
 #define PAPER_MTU_MAX    4096u
-#define PAPER_QUEUES_MAX 65536u /* of a fabric */
+#define PAPER_QUEUES_MAX (1u << 22) /* of a fabric */
 #define PAPER_MRS_MAX    65536u /* of a device */
 /* The bit in which an rkey differs from the region's lkey. */
 #define PAPER_RKEY 0x80000000u
@@ -51,6 +51,7 @@ struct paper_slot {
 	struct crpc_rdma_wr wr; /* Of an inline one, the only element is in the queue's memory. */
 	struct paper_target to;
 	uint64_t due_ns;
+	uint64_t lands, acked; /* Virtual time, ps: when it is carried out, and acknowledged. */
 	uint32_t len;
 	uint32_t moved; /* Bytes carried out so far, of a WRITE in pieces. */
 	bool completes; /* A completion is written, for the user or to free the queue's room. */
@@ -72,6 +73,9 @@ struct crpc_paper_queue {
 	uint32_t unsignalled; /* Requests since the last one that completes. */
 	uint32_t receives;    /* Posted ones. */
 	uint32_t at;          /* In net->active, if it is active. */
+	uint32_t dci;         /* Virtual time: its initiator, while it has requests. */
+	uint64_t free, recv;  /* Its servers, for what it sends, and receives. */
+	uint64_t gone;        /* Since when its peer is gone; 0: it is not. */
 	uint8_t *inlined;     /* inline_max bytes per slot, behind the slots */
 	struct paper_slot sq[];
 };
@@ -90,6 +94,25 @@ struct paper_mr {
 	uint32_t key;
 };
 
+/* An initiator of DC. */
+struct paper_dci {
+	uint64_t free; /* Its server. */
+	struct paper_target to;
+};
+
+/* A queue whose state the device has; a link of a list from the one that was used last on. */
+struct paper_cached {
+	uint32_t key, prev, next, chain;
+};
+
+/* A device in virtual time: when each server is free, ps. */
+struct paper_servers {
+	uint64_t wqe, tx, rx, recv;
+	struct paper_dci dci[CRPC_RDMA_DCIS_MAX];
+	struct paper_cached *cached; /* [0] is the list's head. */
+	uint32_t *bucket, bucket_mask, ncached;
+};
+
 struct crpc_paper_dev {
 	struct crpc_rdma base;
 	struct crpc_paper *net;
@@ -105,9 +128,28 @@ struct crpc_paper_dev {
 	struct crpc_paper_packet *given; /* Datagrams of the last poll. */
 	struct crpc_paper_counts counts;
 	struct crpc_rdma_stats stats;
+	uint32_t free_mr; /* No number below it is free. */
+	struct paper_servers at;
+	void (*on_cqe)(void *arg, uint64_t now_ns);
+	void *on_cqe_arg;
 };
 
 extern const struct crpc_rdma_fp __crpc_paper_fp;
+
+struct crpc_paper_queue *__crpc_paper_find(
+	const struct crpc_paper *net, const struct paper_target *to);
+/* What a step does to the oldest request of a queue, and to that which is acknowledged next. */
+bool __crpc_paper_run(struct crpc_paper_queue *q);
+void __crpc_paper_ack(struct crpc_paper_queue *q);
+/* One datagram arrives, or what the faults make of it. */
+void __crpc_paper_flight(struct crpc_paper *net);
+/* Whether requests of a queue to that peer fail. */
+bool __crpc_paper_lost(const struct crpc_paper_queue *q, const struct crpc_paper_queue *peer);
+
+/* In virtual time: n requests were posted with one doorbell. */
+void __crpc_paper_time_post(struct crpc_paper_queue *q, uint32_t n, bool blueflame);
+int __crpc_paper_time_open(struct crpc_paper_dev *dev);
+void __crpc_paper_time_close(struct crpc_paper_dev *dev);
 
 /* Take a queue with requests that are not acknowledged out of net->active. */
 void __crpc_paper_deactivate(struct crpc_paper_queue *q);

@@ -32,7 +32,14 @@ enum {
 
 static const struct crpc_rdma_ops paper_ops;
 /* Of devices that are opened by name. */
-static struct crpc_paper named_net = {.autorun = true};
+static struct crpc_paper own_net = {.autorun = true};
+static struct crpc_paper *named_net = &own_net;
+
+void
+crpc_paper_name(struct crpc_paper *net)
+{
+	named_net = net == NULL ? &own_net : net;
+}
 
 /* ---- devices ---- */
 
@@ -45,8 +52,9 @@ crpc_paper_open(struct crpc_paper *net, const struct crpc_paper_conf *conf)
 	struct crpc_paper_dev *dev = calloc(
 		1, sizeof(*dev) + cqes * sizeof(dev->cq[0]) + PAPER_MRS_MAX * sizeof(dev->mrs[0]));
 
+	/* Pages of it are taken as there are queues. */
 	if (dev != NULL && net->ndevs == 0)
-		net->queues = calloc(2 * PAPER_QUEUES_MAX, sizeof(*net->queues));
+		net->queues = calloc(2 * (size_t)PAPER_QUEUES_MAX, sizeof(*net->queues));
 	if (dev == NULL || net->queues == NULL) {
 		free(dev);
 		return crpc_null(crpc_fail(-ENOMEM, "open: no memory for a device on paper"));
@@ -64,7 +72,10 @@ crpc_paper_open(struct crpc_paper *net, const struct crpc_paper_conf *conf)
 	dev->cq_mask = (uint32_t)cqes - 1;
 	dev->mrs = (struct paper_mr *)(dev->cq + cqes);
 	snprintf(dev->name, sizeof(dev->name), "%s", conf->name == NULL ? "paper" : conf->name);
-	return &dev->base;
+	if (net->time == NULL || __crpc_paper_time_open(dev) == 0)
+		return &dev->base;
+	dev->base.ops->close(&dev->base);
+	return crpc_null(crpc_fail(-ENOMEM, "open: no memory for a device on paper"));
 }
 
 /* Devices "paper", "paper0" ... of one fabric of the process. */
@@ -75,7 +86,8 @@ paper_open(const struct crpc_rdma_conf *conf)
 		.inline_max = NAMED_INLINE,
 		.cq_depth = conf->cq_depth,
 		.signal_every = conf->signal_every,
-		.blueflame = conf->blueflame};
+		.blueflame = conf->blueflame,
+		.dcis = conf->dcis};
 
 	if (conf->device == NULL || strncmp(conf->device, "paper", 5) != 0 ||
 		conf->device[5 + strspn(conf->device + 5, "0123456789")] != '\0')
@@ -83,7 +95,7 @@ paper_open(const struct crpc_rdma_conf *conf)
 	if (conf->port != 1)
 		return crpc_null(crpc_fail(-EINVAL, "open: port %u of %s: it has port 1 only",
 			conf->port, conf->device));
-	return crpc_paper_open(&named_net, &paper);
+	return crpc_paper_open(named_net, &paper);
 }
 
 static void
@@ -101,6 +113,7 @@ paper_close(struct crpc_rdma *base)
 
 	if (dev->nqueues != 0)
 		crpc_err("close: %u queues of %s are not freed", dev->nqueues, dev->name);
+	__crpc_paper_time_close(dev);
 	free(dev);
 	if (--net->ndevs != 0)
 		return;
@@ -110,7 +123,16 @@ paper_close(struct crpc_rdma *base)
 	}
 	free(net->queues);
 	net->queues = net->active = NULL;
-	net->nqueues = net->nflight = 0;
+	net->nqueues = net->free_queue = net->nflight = 0;
+}
+
+void
+crpc_paper_on_cqe(struct crpc_rdma *base, void (*fn)(void *arg, uint64_t now_ns), void *arg)
+{
+	struct crpc_paper_dev *dev = (struct crpc_paper_dev *)base;
+
+	dev->on_cqe = fn;
+	dev->on_cqe_arg = arg;
 }
 
 static void
@@ -184,12 +206,13 @@ paper_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, uint32_t flags,
 	struct crpc_paper_dev *dev = (struct crpc_paper_dev *)base;
 	uint32_t i, key;
 
-	for (i = 0; i < PAPER_MRS_MAX && dev->mrs[i].len != 0; i++)
+	for (i = dev->free_mr; i < PAPER_MRS_MAX && dev->mrs[i].len != 0; i++)
 		;
 	if (i == PAPER_MRS_MAX)
 		return crpc_fail(-ENOMEM, "mr_reg: %s has %u regions, which is all", dev->name, i);
 	/* the number, and above it one that is not repeated soon */
 	key = (i + PAPER_MRS_MAX * ++dev->last_mr_key) & ~PAPER_RKEY;
+	dev->free_mr = i + 1;
 	dev->mrs[i] = (struct paper_mr){.addr = (uintptr_t)addr, .len = len, .key = key};
 	*mr = (struct crpc_rdma_mr){
 		.addr = addr, .len = len, .lkey = key, .rkey = key ^ PAPER_RKEY, .priv = dev};
@@ -199,7 +222,11 @@ paper_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, uint32_t flags,
 static void
 paper_mr_dereg(struct crpc_rdma *base, struct crpc_rdma_mr *mr)
 {
-	((struct crpc_paper_dev *)base)->mrs[mr->lkey % PAPER_MRS_MAX].len = 0;
+	struct crpc_paper_dev *dev = (struct crpc_paper_dev *)base;
+	uint32_t i = mr->lkey % PAPER_MRS_MAX;
+
+	dev->mrs[i].len = 0;
+	dev->free_mr = (uint32_t)crpc_min(dev->free_mr, i);
 }
 
 /* ---- queues ---- */
@@ -213,7 +240,7 @@ queue_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf, uint8
 	size_t slots = crpc_pow2_ceil(conf->sq_depth);
 	struct crpc_paper_queue *q = NULL;
 
-	for (i = 0; i < net->nqueues && net->queues[i] != NULL; i++)
+	for (i = net->free_queue; i < net->nqueues && net->queues[i] != NULL; i++)
 		;
 	errno = conf->inline_max > dev->conf.inline_max ? EINVAL
 		: cqes > dev->conf.cq_depth - dev->cq_reserved || i == PAPER_QUEUES_MAX ||
@@ -241,6 +268,7 @@ queue_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf, uint8
 	q->signal_every = (uint32_t)(every != 0 ? crpc_min(every, q->sq_depth)
 						: crpc_min(SIGNAL_EVERY, q->sq_depth / 4));
 	net->queues[i] = q;
+	net->free_queue = i + 1;
 	net->nqueues += i == net->nqueues;
 	dev->stats.recv_posted += conf->rq_depth;
 	dev->cq_reserved += cqes;
@@ -255,6 +283,7 @@ queue_free(struct crpc_paper_queue *q)
 		__crpc_paper_deactivate(q);
 	__crpc_paper_purge(q);
 	q->net->queues[q->self.index] = NULL;
+	q->net->free_queue = (uint32_t)crpc_min(q->net->free_queue, q->self.index);
 	q->dev->cq_reserved -= q->sq_depth + q->rq_depth;
 	q->dev->nqueues--;
 	free(q);

@@ -25,8 +25,8 @@ chance(struct crpc_paper *net, uint32_t of_10000)
 	return of_10000 != 0 && crpc_paper_rnd(net) % CRPC_PAPER_CHANCE < of_10000;
 }
 
-static struct crpc_paper_queue *
-queue_find(const struct crpc_paper *net, const struct paper_target *to)
+struct crpc_paper_queue *
+__crpc_paper_find(const struct crpc_paper *net, const struct paper_target *to)
 {
 	struct crpc_paper_queue *q = to->index < net->nqueues ? net->queues[to->index] : NULL;
 
@@ -55,6 +55,8 @@ cq_push(struct crpc_paper_queue *q, struct paper_cqe cqe)
 	cqe.cqe.qp_id = q->qp.id;
 	/* there is room: cq_reserved counts all requests and receives, and a queue breaks once */
 	dev->cq[dev->tail++ & dev->cq_mask] = cqe;
+	if (dev->on_cqe != NULL)
+		dev->on_cqe(dev->on_cqe_arg, dev->net->now_ns);
 }
 
 void
@@ -240,10 +242,13 @@ doorbell(struct crpc_paper_queue *q, uint16_t n)
 {
 	const struct paper_slot *slot = &q->sq[(q->posted - 1) & q->sq_mask];
 	struct crpc_paper_dev *dev = q->dev;
+	bool blueflame = n == 1 && dev->conf.blueflame == CRPC_RDMA_BLUEFLAME_ONE &&
+		wqe_blocks(q, slot) <= BLUEFLAME_BLOCKS;
 
 	dev->stats.doorbells += n != 0;
-	dev->stats.blueflame += n == 1 && dev->conf.blueflame == CRPC_RDMA_BLUEFLAME_ONE &&
-		wqe_blocks(q, slot) <= BLUEFLAME_BLOCKS;
+	dev->stats.blueflame += blueflame;
+	if (n != 0 && q->net->time != NULL)
+		__crpc_paper_time_post(q, n, blueflame);
 	dev->counts.post_max = crpc_max(dev->counts.post_max, n);
 	return n;
 }
@@ -305,7 +310,7 @@ packet_new(const struct paper_target *to, uint32_t len, const struct crpc_paper_
 static bool
 packet_arrive(struct crpc_paper *net, struct crpc_paper_packet *packet)
 {
-	struct crpc_paper_queue *q = packet == NULL ? NULL : queue_find(net, &packet->to);
+	struct crpc_paper_queue *q = packet == NULL ? NULL : __crpc_paper_find(net, &packet->to);
 	struct paper_cqe cqe = {.packet = packet, .cqe = {.type = CRPC_RDMA_CQE_DGRAM}};
 
 	if (q == NULL || q->broken || q->dev->dead || q->receives == 0) {
@@ -324,8 +329,8 @@ packet_arrive(struct crpc_paper *net, struct crpc_paper_packet *packet)
 }
 
 /* One datagram leaves the network, or stays and leaves a copy. */
-static void
-flight_step(struct crpc_paper *net)
+void
+__crpc_paper_flight(struct crpc_paper *net)
 {
 	uint64_t i = chance(net, net->reorder) ? crpc_paper_rnd(net) % net->nflight : 0;
 	struct crpc_paper_packet **at = &net->flight, *packet, *copy;
@@ -357,8 +362,8 @@ flight_step(struct crpc_paper *net)
 
 /* ---- steps: requests ---- */
 
-static void
-request_ack(struct crpc_paper_queue *q)
+void
+__crpc_paper_ack(struct crpc_paper_queue *q)
 {
 	const struct paper_slot *slot = &q->sq[q->acked++ & q->sq_mask];
 
@@ -382,7 +387,7 @@ dgram_run(struct crpc_paper_queue *q, const struct paper_slot *slot)
 	q->done++;
 	/* it is not acknowledged: it is over when it has left */
 	if (!net->hold_acks)
-		request_ack(q);
+		__crpc_paper_ack(q);
 	if (packet == NULL) {
 		net->dropped++;
 		return;
@@ -428,12 +433,12 @@ static void
 request_refuse(struct crpc_paper_queue *q, uint32_t wr_id, const char *why)
 {
 	while (q->acked != q->done)
-		request_ack(q);
+		__crpc_paper_ack(q);
 	queue_break(q, -EACCES, true, wr_id, why);
 }
 
-static bool
-peer_lost(const struct crpc_paper_queue *q, const struct crpc_paper_queue *peer)
+bool
+__crpc_paper_lost(const struct crpc_paper_queue *q, const struct crpc_paper_queue *peer)
 {
 	return peer == NULL || peer->broken || peer->drained || peer->dev->dead ||
 		(peer->kind == CRPC_RDMA_RC && peer->connected &&
@@ -441,17 +446,17 @@ peer_lost(const struct crpc_paper_queue *q, const struct crpc_paper_queue *peer)
 }
 
 /* The oldest request that is not carried out. False: it has to wait. */
-static bool
-request_run(struct crpc_paper_queue *q)
+bool
+__crpc_paper_run(struct crpc_paper_queue *q)
 {
 	struct paper_slot *slot = &q->sq[q->done & q->sq_mask];
 	const struct crpc_rdma_wr *wr = &slot->wr;
-	struct crpc_paper_queue *peer = queue_find(q->net, &slot->to);
+	struct crpc_paper_queue *peer = __crpc_paper_find(q->net, &slot->to);
 	bool imm = wr->op == CRPC_RDMA_WRITE_IMM;
 
 	if (slot->due_ns > q->net->now_ns)
 		return false;
-	if (wr->op != PAPER_DGRAM && peer_lost(q, peer)) {
+	if (wr->op != PAPER_DGRAM && __crpc_paper_lost(q, peer)) {
 		queue_break(q, -ECONNRESET, true, q->sq[q->acked & q->sq_mask].wr.wr_id,
 			"the peer is gone");
 		return true;
@@ -487,10 +492,10 @@ queue_step(struct crpc_paper_queue *q)
 		queue_break(q, -EIO, false, 0, "broken by chance");
 		return true;
 	}
-	if (run && !(ack && !net->autorun && crpc_paper_rnd(net) % 2) && request_run(q))
+	if (run && !(ack && !net->autorun && crpc_paper_rnd(net) % 2) && __crpc_paper_run(q))
 		return true;
 	if (ack)
-		request_ack(q);
+		__crpc_paper_ack(q);
 	return ack;
 }
 
@@ -500,7 +505,7 @@ crpc_paper_step(struct crpc_paper *net)
 {
 	uint64_t n = net->nactive + net->nflight, start;
 
-	if (net->frozen || n == 0)
+	if (net->frozen || n == 0 || net->time != NULL)
 		return false;
 	start = net->autorun ? 0 : crpc_paper_rnd(net) % n;
 	for (uint32_t i = 0; i < net->nactive && start < net->nactive; i++) {
@@ -509,7 +514,7 @@ crpc_paper_step(struct crpc_paper *net)
 	}
 	if (net->nflight == 0)
 		return false;
-	flight_step(net);
+	__crpc_paper_flight(net);
 	return true;
 }
 
@@ -570,6 +575,8 @@ paper_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *cqe, uint16_t n)
 		if (cqe_take(dev, e))
 			cqe[k++] = e->cqe;
 	}
+	if (dev->head == dev->tail) /* What was used stays in the CPU's cache. */
+		dev->head = dev->tail = 0;
 	dev->stats.polls++;
 	dev->stats.empty_polls += k == 0;
 	return k;
