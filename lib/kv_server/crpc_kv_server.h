@@ -84,6 +84,7 @@ struct crpc_kv_server_conf {
 	const char *device; /**< RDMA device; NULL: the first that fits. Not used with one rank. */
 	struct crpc_copyrpc_ep_conf link; /**< Transport, flow and arrival of the endpoints. */
 	enum crpc_copyrpc_flush_policy flush;
+	uint32_t ring_size; /**< Of the endpoints: crpc_copyrpc_conf; 0: for `calls`. */
 	uint64_t hold_ns;
 	uint64_t timeout_ns; /**< Deadline of calls to other ranks; 0: CRPC_KV_TIMEOUT_NS. */
 	bool by_number; /**< Endpoints to one daemon of each rank only, which passes on by flux. */

@@ -80,7 +80,8 @@ open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf)
 	struct crpc_copyrpc_conf c = {
 		.dev = net->dev,
 		.max_eps = net->peers,
-		.ring_size = crpc_kv_ring_size(conf->calls, msg),
+		.ring_size = conf->ring_size != 0 ? conf->ring_size
+						  : crpc_kv_ring_size(conf->calls, msg),
 		.max_inflight = crpc_kv_inflight(conf->calls),
 		.flush = conf->flush,
 		.hold_ns = conf->hold_ns,
