@@ -19,7 +19,7 @@ from program_list import programs, run
 SYNONYMS = re.compile(
     r'--(qd|queue-depth|in-?flight|open|msg-.*|message-.*|num-.*|n-.*|.*-(sizes|kb|mb|kib|mib|secs?)|check|verify-.*|'
     r'verification|validate|repeats|repetitions|rounds|runs|passes|iterations|duration|time|transports|protocol|'
-    r'backends|dev|nic|hca|output|output-.*|jsonl?-.*|random-seed|profile|'
+    r'backends|dev|hca|output|output-.*|jsonl?-.*|random-seed|profile|'
     r'batch|batch-size|connections|folder|directory)$')
 VALUES = {'N', 'BYTES', 'S', 'MS', 'US', 'R', 'X', 'OPS', 'PCT', 'NAME', 'NAMES', 'LIST', 'TEXT', 'UNIT', 'SLOT',
           'STATE', 'AXES', 'OCTAL', 'FILE', 'DIR', 'PATH', 'KEY', 'VALUE', ''}
@@ -71,13 +71,14 @@ def vocabulary(every):
                 check(f'{what} {name}', text, 'no text')
                 check(f'{what} {name}', not SYNONYMS.match(name), 'another word for one of the vocabulary')
                 check(f'{what} {name}', value in VALUES, f'{value}: an unusual name of a value')
-                # Benchmarks append to a file, tools print.
-                if name != '--json' and known.setdefault(name, (what, value))[1] != value:
+                # Benchmarks append to a file, tools print; kvd has a file of hosts, simkv a number, and models of
+                # cards.
+                if name not in ('--json', '--hosts') and known.setdefault(name, (what, value))[1] != value:
                     check(f'{what} {name} {value}', False, f'{known[name][0]} has {name} {known[name][1]}')
     for name in known:
         for other in (name + 's', name + 'es', name.replace('-', ''), name + '-size'):
             # --rank is a number of one, --ranks how many there are.
-            check(name, other in (name, '--ranks') or other not in known,
+            check(name, other in (name, '--ranks', '--hosts') or other not in known,
                   f'{other} is so near that one of them is wrong')
 
 

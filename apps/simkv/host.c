@@ -1,0 +1,345 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app_fail.h"
+#include "crpc_log.h"
+#include "sim.h"
+
+#define PS 1000u /* of a ns */
+
+/* ---- queues by time ---- */
+
+static bool
+queue_init(struct sim_queue *q, uint32_t n)
+{
+	uint32_t size = (uint32_t)crpc_pow2_ceil(n);
+
+	q->v = calloc(size, sizeof(*q->v));
+	q->mask = size - 1;
+	return q->v != NULL;
+}
+
+/* Most come in order: only a client whose core is busy asks later than another one behind it. */
+static void
+queue_add(struct sim_queue *q, const struct sim_call *calls, uint32_t n)
+{
+	uint32_t i;
+
+	for (i = q->tail++; i != q->head && calls[q->v[(i - 1) & q->mask]].at > calls[n].at; i--)
+		q->v[i & q->mask] = q->v[(i - 1) & q->mask];
+	q->v[i & q->mask] = n;
+}
+
+static uint64_t
+queue_next(const struct sim_queue *q, const struct sim_call *calls)
+{
+	return q->head == q->tail ? UINT64_MAX : calls[q->v[q->head & q->mask]].at;
+}
+
+/* ---- what a turn costs ---- */
+
+void
+sim_host_count(const struct sim_host *h, struct sim_counts *c)
+{
+	const struct crpc_copyrpc_stats *s;
+	struct crpc_rdma_stats nic;
+
+	c->taken = h->now.taken;
+	c->answered = h->now.answered;
+	c->turns = h->now.turns;
+	c->busy = h->now.busy;
+	if (h->parts.copyrpc == NULL)
+		return;
+	s = crpc_copyrpc_stats(h->parts.copyrpc);
+	crpc_rdma_stats_get(h->parts.device, &nic);
+	c->remote = s->rpc.calls;
+	c->served = s->rpc.replies;
+	c->messages_in = s->rpc.requests + s->rpc.completions;
+	c->messages_out = s->rpc.calls + s->rpc.replies;
+	c->batches = s->batches_sent;
+	c->cqes = nic.send_cqes + nic.recv_cqes;
+	c->recv_cqes = nic.recv_cqes;
+	c->wqes = nic.wqes;
+	c->doorbells = nic.doorbells;
+	c->rtt_ns = s->wire.sum;
+	c->rtts = s->wire.count;
+}
+
+/* Of what was done since the turn's begin, ps. A request of a client is served here or sent on. */
+static uint64_t
+cost(const struct sim_host *h, const struct sim_counts *c)
+{
+	const struct sim_cpu *cpu = &h->world->opt->model.cpu;
+	const struct sim_counts *b = &h->before;
+	int64_t stores = (int64_t)(c->taken - b->taken + c->served - b->served) -
+		(int64_t)(c->remote - b->remote);
+
+	return cpu->turn + (stores > 0 ? (uint64_t)stores * cpu->store : 0) +
+		(c->taken - b->taken) * cpu->client_in +
+		(c->answered - b->answered) * cpu->client_out +
+		(c->messages_in - b->messages_in) * cpu->message_in +
+		(c->messages_out - b->messages_out) * cpu->message_out +
+		(c->cqes - b->cqes) * cpu->cqe + (c->wqes - b->wqes) * cpu->wqe +
+		(c->doorbells - b->doorbells) * cpu->doorbell;
+}
+
+uint64_t
+sim_host_clock(void *arg)
+{
+	const struct sim_host *h = arg;
+	struct sim_counts c = {0};
+
+	sim_host_count(h, &c);
+	return (h->free + cost(h, &c)) / PS;
+}
+
+/* ---- shared memory: the daemon's front, the clients' link ---- */
+
+static uint64_t
+hop(const struct sim_host *h)
+{
+	return h->world->opt->model.cpu.hop / PS;
+}
+
+static uint32_t
+front_recv(void *end, uint64_t now, struct crpc_req *req, uint32_t n)
+{
+	struct sim_host *h = end;
+	uint32_t k, i;
+
+	for (k = 0; k < n && queue_next(&h->asked, h->call) <= now; k++) {
+		i = h->asked.v[h->asked.head++ & h->asked.mask];
+		req[k] = (struct crpc_req){.token = i,
+			.data = h->req + (size_t)i * h->world->req_max,
+			.len = h->call[i].len};
+	}
+	h->now.taken += k;
+	return k;
+}
+
+static void
+answer(struct sim_host *h, uint64_t token, int status, const void *msg, uint32_t len)
+{
+	struct sim_call *c = &h->call[token];
+
+	h->now.answered++;
+	c->status = status;
+	c->len = len;
+	c->at = sim_host_clock(h) + hop(h);
+	if (len != 0)
+		memcpy(h->resp + token * h->world->resp_max, msg, len);
+	queue_add(&h->answered, h->call, (uint32_t)token);
+	sim_wake(&h->clients, c->at);
+}
+
+static int
+front_reply(void *end, uint64_t now, uint64_t token, const void *msg, uint32_t len)
+{
+	struct sim_host *h = end;
+
+	if (len > h->world->resp_max)
+		return -EMSGSIZE;
+	answer(h, token, 0, msg, len);
+	return 0;
+}
+
+static void
+front_fail(void *end, uint64_t now, uint64_t token, int status)
+{
+	answer(end, token, status, NULL, 0);
+}
+
+static void
+nothing(void *end, uint64_t now)
+{
+}
+
+static const struct crpc_kv_front front = {.passes = true,
+	.recv = front_recv,
+	.reply = front_reply,
+	.fail = front_fail,
+	.flush = nothing,
+	.watch = nothing};
+
+/* A client makes its calls one after the other, on a core of its own. */
+static int
+link_call(void *link, uint64_t now, uint32_t to, const void *msg, uint32_t len, uint32_t resp_max,
+	uint64_t cookie)
+{
+	struct sim_host *h = link;
+	uint32_t client = (uint32_t)(cookie >> 8);
+	uint32_t i = client * (uint32_t)h->world->opt->depth + (uint32_t)(cookie & 0xff);
+
+	h->busy[client] = crpc_max(h->busy[client], now) + h->world->opt->model.cpu.client / PS;
+	h->call[i] =
+		(struct sim_call){.at = h->busy[client] + hop(h), .cookie = cookie, .len = len};
+	memcpy(h->req + (size_t)i * h->world->req_max, msg, len);
+	queue_add(&h->asked, h->call, i);
+	sim_wake(&h->turn, h->call[i].at);
+	return 0;
+}
+
+static uint32_t
+link_poll(void *link, uint64_t now, struct crpc_done *done, uint32_t n)
+{
+	struct sim_host *h = link;
+	const struct sim_call *c;
+	uint32_t k, i;
+
+	for (k = 0; k < n && queue_next(&h->answered, h->call) <= now; k++) {
+		i = h->answered.v[h->answered.head++ & h->answered.mask];
+		c = &h->call[i];
+		done[k] = (struct crpc_done){.cookie = c->cookie,
+			.status = c->status,
+			.data = h->resp + (size_t)i * h->world->resp_max,
+			.len = c->len};
+	}
+	return k;
+}
+
+static const struct app_load_ops link_ops = {
+	.passes = true, .call = link_call, .poll = link_poll, .flush = nothing};
+
+/* ---- turns ---- */
+
+static void
+daemon_turn(struct sim_host *h)
+{
+	const struct sim_cpu *cpu = &h->world->opt->model.cpu;
+	uint64_t turn = crpc_max(cpu->turn, PS), next;
+	struct sim_counts c = {0};
+	bool busy;
+
+	/* Its core polls all the time: turns begin at multiples of an empty one. */
+	if (h->turn.at * PS > h->free)
+		h->free += (h->turn.at * PS - h->free + turn - 1) / turn * turn;
+	h->begin = h->free / PS;
+	h->world->net.clock_arg = h;
+	sim_host_count(h, &h->before);
+	crpc_kv_daemon_turn(h->daemon, h->begin);
+	sim_host_count(h, &c);
+	busy = memcmp(&c, &h->before, sizeof(c)) != 0;
+	h->free += crpc_max(cost(h, &c), PS);
+	h->now.turns++;
+	h->now.busy += busy;
+	if (h->begin - h->watched >= SIM_WATCH_NS) {
+		h->watched = h->begin;
+		crpc_kv_daemon_watch(h->daemon, h->begin);
+	}
+	next = h->free / PS;
+	if (!busy)
+		next = crpc_min(next + SIM_IDLE_NS, queue_next(&h->asked, h->call));
+	h->turn.at = crpc_max(next, (h->free + PS - 1) / PS);
+}
+
+void
+sim_actor_turn(struct sim_actor *a)
+{
+	struct sim_host *h = a->host;
+
+	if (!a->clients) {
+		daemon_turn(h);
+		return;
+	}
+	app_load_turn(&h->load, a->at);
+	a->at = queue_next(&h->answered, h->call);
+}
+
+/* A completion was written: an idle daemon finds it. */
+static void
+wake_daemon(void *host, uint64_t now_ns)
+{
+	struct sim_host *h = host;
+
+	sim_wake(&h->turn, crpc_max(now_ns, (h->free + PS - 1) / PS));
+}
+
+/* ---- making one ---- */
+
+static bool
+memory(struct sim_host *h)
+{
+	const struct sim_options *o = h->world->opt;
+	size_t calls = (size_t)(o->clients * o->depth);
+
+	h->call = calloc(calls, sizeof(*h->call));
+	h->req = calloc(calls, h->world->req_max);
+	h->resp = calloc(calls, h->world->resp_max);
+	h->busy = calloc(o->clients, sizeof(*h->busy));
+	return h->call != NULL && h->req != NULL && h->resp != NULL && h->busy != NULL &&
+		queue_init(&h->asked, (uint32_t)calls) && queue_init(&h->answered, (uint32_t)calls);
+}
+
+int
+sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t capacity)
+{
+	const struct sim_options *o = w->opt;
+	struct crpc_kv_server_conf conf = {
+		.rank = rank,
+		.ranks = w->hosts,
+		.capacity = capacity,
+		.calls = (uint32_t)(o->clients * o->depth),
+		.plain = true,
+		.device = "paper",
+		.link = {.transport = (enum crpc_rdma_transport)o->transport,
+			.flow = (enum crpc_copyrpc_flow)o->flow},
+		.flush = (enum crpc_copyrpc_flush_policy)o->flush,
+		.hold_ns = (uint64_t)(o->hold_us * 1e3),
+		.ring_size = (uint32_t)o->ring,
+		.front = &front,
+		.keys = w->load.keys.n,
+		.preloaded = true,
+	};
+
+	h->world = w;
+	h->turn = (struct sim_actor){.host = h};
+	h->clients = (struct sim_actor){.host = h, .clients = true};
+	if (!memory(h))
+		return app_fail("no memory for host %u; give fewer --hosts or --clients", rank);
+	h->server = crpc_kv_server_create(&conf);
+	if (h->server == NULL)
+		return app_fail("host %u of %u cannot be made: %s (%s); give fewer --hosts or "
+				"--keys, or a smaller --ring",
+			rank, w->hosts, strerror(errno), crpc_log_last());
+	crpc_kv_server_front(h->server, 0, h, 0, 1);
+	crpc_kv_server_version_begin(h->server, 1);
+	h->daemon = crpc_kv_server_daemon(h->server, 0);
+	crpc_kv_daemon_insight(h->daemon, false);
+	crpc_kv_daemon_parts(h->daemon, &h->parts);
+	if (h->parts.copyrpc == NULL)
+		return 0;
+	crpc_copyrpc_stats_round_trips(h->parts.copyrpc, true);
+	crpc_paper_on_cqe(h->parts.device, wake_daemon, h);
+	return 0;
+}
+
+int
+sim_host_join(struct sim_host *h, uint32_t rank)
+{
+	uint32_t clients = (uint32_t)h->world->opt->clients;
+	int rc;
+
+	h->load_conf = h->world->load;
+	h->load_conf.first = rank;
+	h->load.link = h;
+	h->load.ops = &link_ops;
+	rc = app_load_init(&h->load, &h->load_conf, clients);
+	for (uint32_t i = 0; i < clients && rc == 0; i++)
+		rc = app_load_join(&h->load, i, NULL, 0, rank, 1 + rank * clients + i);
+	return rc == 0 ? 0 : app_fail("no memory for the clients of host %u; give fewer", rank);
+}
+
+void
+sim_host_close(struct sim_host *h)
+{
+	app_load_fini(&h->load);
+	crpc_kv_server_free(h->server);
+	free(h->call);
+	free(h->req);
+	free(h->resp);
+	free(h->busy);
+	free(h->asked.v);
+	free(h->answered.v);
+}

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <string.h>
+
+#include "app_fail.h"
+#include "app_json.h"
+#include "app_opt.h"
+#include "crpc_copyrpc.h"
+#include "crpc_kv_server.h"
+#include "options.h"
+
+const char *const sim_presets[] = {"none", "seed001", "paper", NULL};
+const char *const sim_flushes[] = {"clocked", "immediate", "deferred", "hold", NULL};
+const char *const sim_flows[] = {"window", "read", "notify", NULL};
+const char *const sim_transports[] = {"rc", "dc", NULL};
+const char *const sim_backends[] = {"copyrpc", NULL};
+
+_Static_assert(CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 &&
+		CRPC_COPYRPC_DEFERRED == 2 && CRPC_COPYRPC_HOLD == 3 && CRPC_RDMA_RC == 0 &&
+		CRPC_RDMA_DC == 1 && CRPC_COPYRPC_FLOW_WINDOW == 0 && CRPC_COPYRPC_FLOW_READ == 1 &&
+		CRPC_COPYRPC_FLOW_NOTIFY == 2,
+	"names of copyrpc's modes are in this order");
+
+static const struct sim_options defaults = {
+	.hosts = 2,
+	.clients = 16,
+	.depth = 1,
+	.keys = 1024,
+	.seed = 1,
+	.read_ratio = 0.5,
+	.warmup_ms = 0.5,
+	.virtual_ms = 5,
+	.nic = "cx7",
+	.cpu = "seed001",
+};
+
+static struct sim_options opt;
+
+static const struct app_opt options[] = {
+	APP_PRESET(&opt.preset,
+		"a published run: seed001, 2 hosts over DC; paper, 46 clients over RC, hold of 10 "
+		"us; other options override it",
+		sim_presets),
+	APP_OPT("hosts", "N", &opt.hosts, "hosts, each with a daemon, a card and clients", 1,
+		CRPC_KV_RANKS_MAX),
+	APP_CLIENTS(&opt.clients, "of each host, on cores of their own", 1, APP_LOAD_CLIENTS_MAX),
+	APP_DEPTH(&opt.depth, "each client", APP_LOAD_DEPTH_MAX),
+	APP_OPT("keys", "N", &opt.keys, "keys of each host, spread over all by hash", 1, 1 << 20),
+	APP_OPT("read-ratio", "R", &opt.read_ratio, "part of the operations that read", 0, 1),
+	APP_BACKEND(&opt.backend, " to the stores", sim_backends),
+	APP_TRANSPORT(&opt.transport, "requests to other hosts", sim_transports),
+	APP_FLOW(&opt.flow, sim_flows),
+	APP_FLUSH(&opt.flush, " for other hosts", sim_flushes),
+	APP_OPT("hold-us", "US", &opt.hold_us,
+		"flush hold: how long answers wait for company; 0: it adapts itself", 0, 10000),
+	APP_OPT("ring", "BYTES", &opt.ring,
+		"ring of a connection, a power of two; 0: by the calls that can be open", 0,
+		1 << 22),
+	APP_OPT("nic", "NAME", &opt.nic, "profile of the card, or a path (default cx7)"),
+	APP_OPT("cpu", "NAME", &opt.cpu, "profile of the CPU, or a path (default seed001)"),
+	APP_OPT("set", "LIST", &opt.set,
+		"numbers in the place of those of the profiles, as recv_ns=570,hop_ns=80"),
+	APP_OPT("warmup-ms", "MS", &opt.warmup_ms, "virtual time before it, not counted", 0, 1e6),
+	APP_OPT("virtual-ms", "MS", &opt.virtual_ms, "virtual time that is measured", 0.001, 1e6),
+	APP_SEED(&opt.seed),
+	APP_VERIFY(&opt.verify, "every answer"),
+	APP_OPT("sweep", "AXES", &opt.sweep, "a run for each value of an option, as clients=1,2,4"),
+	APP_JSON(&opt.json),
+};
+
+static void
+apply_preset(struct sim_options *o, const char *name)
+{
+	if (strcmp(name, "seed001") == 0) {
+		o->flush = CRPC_COPYRPC_DEFERRED;
+		o->transport = CRPC_RDMA_DC;
+	} else if (strcmp(name, "paper") == 0) {
+		o->clients = 46;
+		o->flush = CRPC_COPYRPC_HOLD;
+		o->hold_us = 10;
+	}
+}
+
+void
+sim_options_help(int argc, char *const *argv)
+{
+	opt = defaults;
+	printf("usage: simkv [options]\n\n"
+	       "The key-value service on many hosts of one process, in virtual time: the daemons,\n"
+	       "copyrpc and the load are those of benchkv, the cards are modelled.\n\n");
+	app_opt_help(options, CRPC_DIM(options), stdout);
+}
+
+static int
+check(const struct sim_options *o)
+{
+	if (o->keys * o->hosts > APP_KEYS_MAX)
+		return app_fail("--keys %llu on %llu hosts are more than %u in all; give fewer",
+			(unsigned long long)o->keys, (unsigned long long)o->hosts, APP_KEYS_MAX);
+	if (o->clients * o->hosts >= APP_WRITERS_MAX)
+		return app_fail("--clients %llu on %llu hosts are more than %u in all; give fewer",
+			(unsigned long long)o->clients, (unsigned long long)o->hosts,
+			APP_WRITERS_MAX - 1);
+	if (o->ring != 0 && (!crpc_is_pow2(o->ring) || o->ring < CRPC_COPYRPC_RING_MIN))
+		return app_fail("--ring %llu: expected 0 or a power of two of at least %u",
+			(unsigned long long)o->ring, CRPC_COPYRPC_RING_MIN);
+	return app_json_check("json", o->json);
+}
+
+int
+sim_options_parse(struct sim_options *o, int argc, char *const *argv)
+{
+	const char *preset = app_opt_find("preset", argc, argv);
+	int rc;
+
+	opt = defaults;
+	if (preset != NULL)
+		apply_preset(&opt, preset);
+	rc = app_opt_parse(options, CRPC_DIM(options), argc, argv);
+	if (rc == 0)
+		rc = check(&opt);
+	if (rc == 0)
+		rc = sim_model_read(&opt.model, opt.nic, opt.cpu, opt.set);
+	*o = opt;
+	return rc;
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SIM_OPTIONS_H
+#define SIM_OPTIONS_H
+
+/**
+ * @file
+ * Options of simkv.
+ */
+
+#include "app_load.h"
+#include "profile.h"
+
+/** --preset. */
+enum sim_preset {
+	SIM_PRESET_NONE,
+	SIM_PRESET_SEED001,
+	SIM_PRESET_PAPER,
+};
+
+/** What was given. */
+struct sim_options {
+	uint64_t hosts, clients, depth, keys, seed, ring;
+	unsigned int flush, flow, transport, preset, backend;
+	double read_ratio, hold_us, warmup_ms, virtual_ms;
+	bool verify;
+	const char *nic, *cpu, *set, *sweep, *json;
+	struct sim_model model;
+};
+
+/** Names of the choices; each ends with NULL. */
+extern const char *const sim_presets[],
+	*const sim_flushes[], *const sim_flows[], *const sim_transports[], *const sim_backends[];
+
+/** What --set gives is one value among many of the help. */
+void sim_options_help(int argc, char *const *argv);
+
+/**
+ * Parse, and read the profiles.
+ *
+ * @return
+ *   0, or APP_EXIT_USAGE after one line on stderr.
+ */
+int sim_options_parse(struct sim_options *o, int argc, char *const *argv);
+
+#endif

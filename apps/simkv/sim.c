@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "app_env.h"
+#include "app_fail.h"
+#include "app_stop.h"
+#include "crpc_log.h"
+#include "sim.h"
+
+/* Clocks begin here: at 0 nothing has a past. */
+#define BEGIN_NS UINT64_C(1000000)
+/* Calls that are still open so long after the last one was made have no end. */
+#define DRAIN_NS UINT64_C(20000000)
+
+/* ---- who is next ---- */
+
+static bool
+is_before(const struct sim_actor *a, const struct sim_actor *b)
+{
+	return a->at != b->at ? a->at < b->at : a->tie < b->tie;
+}
+
+static void
+heap_put(struct sim_world *w, struct sim_actor *a, uint32_t i)
+{
+	w->heap[i] = a;
+	a->heap = i;
+}
+
+static void
+heap_up(struct sim_world *w, struct sim_actor *a)
+{
+	uint32_t i = a->heap, up;
+
+	for (; i != 0 && is_before(a, w->heap[up = (i - 1) / 2]); i = up)
+		heap_put(w, w->heap[up], i);
+	heap_put(w, a, i);
+}
+
+static void
+heap_down(struct sim_world *w, struct sim_actor *a)
+{
+	uint32_t i = a->heap, down;
+
+	while ((down = 2 * i + 1) < w->actors) {
+		down += down + 1 < w->actors && is_before(w->heap[down + 1], w->heap[down]);
+		if (!is_before(w->heap[down], a))
+			break;
+		heap_put(w, w->heap[down], i);
+		i = down;
+	}
+	heap_put(w, a, i);
+}
+
+void
+sim_wake(struct sim_actor *a, uint64_t at)
+{
+	if (at >= a->at)
+		return;
+	a->at = at;
+	a->tie = crpc_random(&a->host->world->rng);
+	heap_up(a->host->world, a);
+}
+
+/* Until all clocks have passed a time, or all calls have ended. */
+static void
+run_until(struct sim_world *w, uint64_t end)
+{
+	struct sim_actor *a;
+	uint64_t next;
+
+	while (app_stopped() == 0) {
+		a = w->heap[0];
+		next = crpc_paper_next(&w->net);
+		if (crpc_min(a->at, next) >= end)
+			return;
+		if (next <= a->at) {
+			crpc_paper_advance(&w->net, next);
+			continue;
+		}
+		w->turns++;
+		sim_actor_turn(a);
+		a->tie = crpc_random(&w->rng);
+		heap_down(w, a);
+	}
+}
+
+/* ---- the cluster ---- */
+
+/* Keys of each host. @return the most that one has; 0: no memory. */
+static uint32_t
+capacity(const struct sim_world *w)
+{
+	uint32_t *n = calloc(w->hosts, sizeof(*n)), most = 1;
+	uint8_t key[CRPC_KV_KEY_MIN];
+
+	for (uint32_t id = 0; n != NULL && id < w->load.keys.n; id++) {
+		kv_key_write(key, sizeof(key), id);
+		most = (uint32_t)crpc_max(most, ++n[kv_owner(kv_hash(key, sizeof(key)), w->hosts)]);
+	}
+	free(n);
+	return n == NULL ? 0 : most;
+}
+
+static int
+fill(struct sim_world *w)
+{
+	uint8_t key[CRPC_KV_KEY_MIN];
+	uint64_t word;
+	int rc = 0;
+
+	for (uint32_t id = 0; id < w->load.keys.n && rc == 0; id++) {
+		kv_key_write(key, sizeof(key), id);
+		word = app_word(id, 0, 1);
+		rc = crpc_kv_server_load(
+			w->host[kv_owner(kv_hash(key, sizeof(key)), w->hosts)].server, key,
+			sizeof(key), &word, sizeof(word));
+	}
+	return rc == 0 ? 0 : app_fail("the keys do not fit the stores: %s", strerror(-rc));
+}
+
+static int
+connect_all(struct sim_world *w)
+{
+	size_t max = crpc_kv_server_address_max(w->host[0].server);
+	uint8_t *blob = malloc(max + 1);
+	int64_t len = blob == NULL ? -ENOMEM : 0;
+
+	for (uint32_t i = 0; i < w->hosts && len >= 0; i++) {
+		for (uint32_t k = 0; k < w->hosts && len >= 0; k++) {
+			if (i == k)
+				continue;
+			len = crpc_kv_server_address(w->host[k].server, i, blob, max);
+			if (len >= 0)
+				len = crpc_kv_server_connect(
+					w->host[i].server, k, blob, (size_t)len);
+		}
+	}
+	free(blob);
+	return len >= 0 ? 0
+			: app_fail("the hosts cannot be connected: %s (%s)", strerror((int)-len),
+				  crpc_log_last());
+}
+
+static int
+world_open(struct sim_world *w)
+{
+	const struct sim_options *o = w->opt;
+	uint32_t keys = 0;
+	int rc = 0;
+
+	app_load_ratios(&w->load, o->read_ratio, 1 - o->read_ratio);
+	if (app_keys_init(
+		    &w->load.keys, APP_DIST_UNIFORM, (uint32_t)o->keys * w->hosts, 1, o->seed) == 0)
+		keys = capacity(w);
+	w->host = calloc(w->hosts, sizeof(*w->host));
+	w->heap = calloc(2 * (size_t)w->hosts, sizeof(*w->heap));
+	if (keys == 0 || w->host == NULL || w->heap == NULL)
+		return app_fail("no memory for %u hosts; give fewer", w->hosts);
+	for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
+		rc = sim_host_open(&w->host[i], w, i, keys);
+	if (rc == 0)
+		rc = fill(w);
+	if (rc == 0)
+		rc = connect_all(w);
+	for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
+		rc = sim_host_join(&w->host[i], i);
+	return rc;
+}
+
+/* Where daemons are in their polling when the run begins is drawn. */
+static void
+world_start(struct sim_world *w)
+{
+	struct sim_host *h;
+
+	for (uint32_t i = 0; i < w->hosts; i++) {
+		h = &w->host[i];
+		h->free = BEGIN_NS * 1000 + crpc_random(&w->rng) % 1000000;
+		h->watched = BEGIN_NS;
+		h->turn.at = h->clients.at = BEGIN_NS + 1000;
+		h->turn.tie = crpc_random(&w->rng);
+		h->clients.tie = crpc_random(&w->rng);
+		for (uint32_t k = 0; k < 2; k++) {
+			struct sim_actor *a = k == 0 ? &h->turn : &h->clients;
+
+			a->heap = w->actors++;
+			heap_put(w, a, a->heap);
+			heap_up(w, a);
+		}
+	}
+}
+
+static void
+world_close(struct sim_world *w)
+{
+	for (uint32_t i = 0; i < w->hosts && w->host != NULL; i++)
+		sim_host_close(&w->host[i]);
+	app_keys_fini(&w->load.keys);
+	free(w->host);
+	free(w->heap);
+	crpc_paper_name(NULL);
+}
+
+/* ---- a run ---- */
+
+static void
+sum_counts(struct sim_counts *sum, const struct sim_counts *a, const struct sim_counts *since)
+{
+	const uint64_t *from = (const uint64_t *)a, *less = (const uint64_t *)since;
+	uint64_t *to = (uint64_t *)sum;
+
+	for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++)
+		to[i] += from[i] - less[i];
+}
+
+/* The warm-up is over. */
+static void
+measure(struct sim_world *w, uint64_t now)
+{
+	for (uint32_t i = 0; i < w->hosts; i++) {
+		app_load_measure(&w->host[i].load, now);
+		if (w->host[i].parts.copyrpc != NULL)
+			crpc_copyrpc_stats_reset(w->host[i].parts.copyrpc);
+		sim_host_count(&w->host[i], &w->host[i].start);
+	}
+}
+
+static void
+take(struct sim_world *w, uint64_t now, struct sim_result *r)
+{
+	struct sim_counts c = {0};
+	struct app_load *l;
+
+	for (uint32_t i = 0; i < w->hosts; i++) {
+		l = &w->host[i].load;
+		app_load_freeze(l, now);
+		sim_host_count(&w->host[i], &c);
+		sum_counts(&r->sum, &c, &w->host[i].start);
+		for (uint32_t k = 0; k < CRPC_KV_PATHS; k++) {
+			r->load.ops[k] += l->counts.ops[k];
+			crpc_hist_merge(&r->load.lat[k], &l->counts.lat[k]);
+		}
+		r->load.failed += l->counts.failed;
+		r->load.misses += l->counts.misses;
+		r->load.lat_sum += l->counts.lat_sum;
+		r->load.window_ns = l->counts.window_ns;
+		if (w->host[i].parts.copyrpc == NULL)
+			continue;
+		crpc_hist_merge(&r->rtt, &crpc_copyrpc_stats(w->host[i].parts.copyrpc)->wire);
+	}
+	if (r->load.window_ns != 0)
+		r->open_mean = (double)r->load.lat_sum / (double)r->load.window_ns;
+}
+
+/* Every call has ended once, and every invariant of every context holds. */
+static int
+prove(struct sim_world *w, struct sim_result *r)
+{
+	const struct crpc_paper_counts *nic;
+	struct app_load *l;
+	int rc = 0;
+
+	for (uint32_t i = 0; i < w->hosts; i++) {
+		l = &w->host[i].load;
+		r->open += app_load_open(l);
+		app_load_audit(l);
+		for (uint32_t c = 0; c < l->n; c++) {
+			r->sent += l->client[c].sent;
+			r->answered += l->client[c].answered;
+			for (uint32_t f = 0; f < APP_FAULTS; f++)
+				r->faults += l->client[c].verify.faults[f];
+		}
+		if (w->host[i].parts.copyrpc == NULL)
+			continue;
+		rc |= crpc_copyrpc_check(w->host[i].parts.copyrpc, false);
+		nic = crpc_paper_counts(w->host[i].parts.device);
+		r->cache_misses += nic->cache_misses;
+		r->dc_switches += nic->dc_switches;
+		r->retries += nic->retries;
+	}
+	if (rc == 0 && r->faults == 0)
+		return 0;
+	app_fail("%llu of %llu calls have no answer or a wrong one: %s",
+		(unsigned long long)r->faults, (unsigned long long)r->sent,
+		rc == 0 ? "the contexts are sound" : crpc_log_last());
+	return APP_EXIT_RUN;
+}
+
+static bool
+any_open(const struct sim_world *w)
+{
+	for (uint32_t i = 0; i < w->hosts; i++)
+		if (app_load_open(&w->host[i].load) != 0)
+			return true;
+	return false;
+}
+
+static int
+run(struct sim_world *w, struct sim_result *r)
+{
+	uint64_t from = BEGIN_NS + 1000 + (uint64_t)(w->opt->warmup_ms * 1e6);
+	uint64_t to = from + (uint64_t)(w->opt->virtual_ms * 1e6), last = to + DRAIN_NS;
+
+	world_start(w);
+	run_until(w, from);
+	measure(w, from);
+	run_until(w, to);
+	take(w, to, r);
+	for (uint32_t i = 0; i < w->hosts; i++)
+		app_load_stop(&w->host[i].load, to);
+	for (; to < last && any_open(w) && app_stopped() == 0; to += SIM_WATCH_NS / 10)
+		run_until(w, to);
+	r->turns = w->turns;
+	r->rss_kib = app_env_rss_kib();
+	return app_stopped() != 0 ? 0 : prove(w, r);
+}
+
+int
+sim_run(const struct sim_options *o, struct sim_result *r)
+{
+	struct sim_world w = {.opt = o,
+		.hosts = (uint32_t)o->hosts,
+		.rng = o->seed,
+		.net = {.rng = ~o->seed, .time = &o->model.nic, .clock = sim_host_clock},
+		.load = {.owners = (uint32_t)o->hosts,
+			.daemons = 1,
+			.key_size = CRPC_KV_KEY_MIN,
+			.key_sizes = {.min = CRPC_KV_KEY_MIN, .max = CRPC_KV_KEY_MIN},
+			.value_size = CRPC_KV_VALUE_MIN,
+			.sizes = {.min = CRPC_KV_VALUE_MIN, .max = CRPC_KV_VALUE_MIN},
+			.depth = (uint32_t)o->depth,
+			.writers = (uint32_t)(1 + o->hosts * o->clients),
+			.seed = o->seed,
+			.verify = o->verify},
+		.req_max = sizeof(struct kv_req_hdr) + CRPC_KV_KEY_MIN + CRPC_KV_VALUE_MIN,
+		.resp_max = sizeof(struct kv_resp_hdr) + CRPC_KV_VALUE_MIN};
+	int rc;
+
+	*r = (struct sim_result){0};
+	crpc_paper_name(&w.net);
+	rc = world_open(&w);
+	if (rc == 0)
+		rc = run(&w, r);
+	world_close(&w);
+	return rc;
+}

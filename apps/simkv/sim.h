@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef SIM_SIM_H
+#define SIM_SIM_H
+
+/**
+ * @file
+ * A cluster in virtual time.
+ *
+ *     world   hosts, their fabric (drivers/paper_nic), and a heap of who is next
+ *     host    a server of lib/kv_server with one daemon, a load of apps/common, and the shared
+ *             memory between them, a front of the daemon and the link of the load:
+ *
+ *         clients (each on a core of its own)          daemon (one core)
+ *         app_load_turn()  -- call, at + hop -->       crpc_kv_daemon_turn()  <--> other hosts
+ *                          <-- answer, at + hop --
+ *
+ * Two actors of each host take turns: the daemon, whose turn costs what it did, and its clients,
+ * who have a turn when an answer has come. The actor whose time is earliest is next; of several the
+ * seed decides. A daemon that finds nothing polls on: its next turn begins at the first multiple of
+ * an empty turn after something has come, and at most SIM_IDLE_NS later, as copyrpc has timers.
+ */
+
+#include "crpc_kv_server.h"
+#include "options.h"
+
+/** An idle daemon has a turn at least this often: what copyrpc does at a time is that late. */
+#define SIM_IDLE_NS UINT64_C(1000)
+/** Time between two looks at what is outside of the turns. */
+#define SIM_WATCH_NS UINT64_C(1000000)
+
+struct sim_world;
+struct sim_host;
+
+/** Who takes turns. */
+struct sim_actor {
+	uint64_t at; /**< Its next turn, ns; UINT64_MAX: none. */
+	uint64_t tie;
+	uint32_t heap; /**< Where it is in the heap. */
+	bool clients;
+	struct sim_host *host;
+};
+
+/** A call of a client: its request, and then its answer. */
+struct sim_call {
+	uint64_t at; /**< When the request, or the answer, is there. */
+	uint64_t cookie;
+	uint32_t len;
+	int32_t status;
+};
+
+/** Numbers of calls, in the order of their times. */
+struct sim_queue {
+	uint32_t *v;
+	uint32_t mask, head, tail;
+};
+
+/** What the layers had counted. */
+struct sim_counts {
+	uint64_t taken, answered; /**< Of clients. */
+	uint64_t remote;          /**< Calls to other hosts. */
+	uint64_t served;          /**< Requests of other hosts. */
+	uint64_t messages_in, messages_out, batches, cqes, recv_cqes, wqes, doorbells, turns, busy;
+	uint64_t rtt_ns, rtts; /**< Flush to completion of calls to other hosts. */
+};
+
+/** One host. */
+struct sim_host {
+	struct sim_world *world;
+	struct crpc_kv_server *server;
+	struct crpc_kv_daemon *daemon;
+	struct crpc_kv_parts parts;
+	struct app_load_conf load_conf;
+	struct app_load load;
+	struct sim_actor turn, clients;
+
+	uint64_t begin;   /**< Of the daemon's turn, ns. */
+	uint64_t free;    /**< Its core is free then, ps: turns are shorter than a ns is exact. */
+	uint64_t watched; /**< When it was looked at last. */
+	struct sim_counts now, before, start; /**< Of it: begin of the turn, of the run. */
+
+	struct sim_call *call; /**< Array of clients x depth. */
+	uint8_t *req, *resp;   /**< Their bytes. */
+	uint64_t *busy;        /**< Of each client: its core is free then, ns. */
+	struct sim_queue asked, answered;
+};
+
+/** All of them. */
+struct sim_world {
+	const struct sim_options *opt;
+	struct crpc_paper net;
+	struct app_load_conf load;
+	struct sim_host *host;
+	struct sim_actor **heap;
+	uint32_t hosts, actors;
+	uint32_t req_max, resp_max;
+	uint64_t rng, turns;
+};
+
+/** What came of a run. */
+struct sim_result {
+	struct app_load_counts load; /**< Of all clients; its distributions are merged. */
+	struct sim_counts sum;       /**< Of all daemons, after the warm-up. */
+	struct crpc_hist rtt;        /**< Of calls to other hosts, flush to completion, ns. */
+	uint64_t sent, answered, open, faults, events, turns, rss_kib;
+	uint64_t cache_misses, dc_switches, retries;
+	double open_mean; /**< By Little's law. */
+};
+
+/** An actor has something to do at that time, if not before. */
+void sim_wake(struct sim_actor *a, uint64_t at);
+
+/** The clock of the daemon's core now, ns: the turn's begin, and what it has done since. */
+uint64_t sim_host_clock(void *host);
+
+/**
+ * Make a host; @p capacity keys fit its store.
+ *
+ * @return
+ *   0, or APP_EXIT_USAGE after one line on stderr.
+ */
+int sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t capacity);
+
+/** Join the clients. @return as sim_host_open(). */
+int sim_host_join(struct sim_host *h, uint32_t rank);
+
+/** Free it; also what an open that failed has left. */
+void sim_host_close(struct sim_host *h);
+
+/** A turn of an actor; it gets the time of the next one. */
+void sim_actor_turn(struct sim_actor *a);
+
+/** Count what a host has done so far. */
+void sim_host_count(const struct sim_host *h, struct sim_counts *c);
+
+/**
+ * One run: make the cluster, warm up, measure, let all calls end.
+ *
+ * @param r
+ *   Filled.
+ * @return
+ *   0; APP_EXIT_RUN: what was found is in *r; APP_EXIT_USAGE after one line.
+ */
+int sim_run(const struct sim_options *o, struct sim_result *r);
+
+#endif

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Proves that simkv repeats a run bit for bit, loses and doubles no call, keeps to Little's law, has no host that is
+left out among 64, answers rightly under every flush policy, transport and flow, and compares with what was published.
+
+Arguments: simkv, source root.
+"""
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+simkv, source = sys.argv[1:]
+sys.path.append(os.path.join(source, 'usertools'))
+import crpc_tool  # noqa: E402
+
+failures = 0
+
+
+def check(what, ok, detail=''):
+    global failures
+    failures += not ok
+    print(('ok: ' if ok else 'FAIL: ') + what, '' if ok else detail, flush=True)
+
+
+def run(*args):
+    """A run's rows, and their bytes."""
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, 'rows')
+        r = subprocess.run([simkv, *args, '--json', path], capture_output=True, text=True, timeout=120)
+        check(' '.join(args), r.returncode == 0 and r.stderr == '', f'status {r.returncode}: {r.stderr}')
+        check('its table', all(len(line) <= 80 for line in r.stdout.splitlines()), r.stdout)
+        with open(path, 'rb') as f:
+            raw = f.read()
+    rows = [json.loads(line) for line in raw.splitlines()]
+    for row in rows:
+        check('a row', crpc_tool.wrong(row) is None and row['virtual'] is True, (crpc_tool.wrong(row), row))
+        calls = row['hosts'] * row['clients'] * row['depth']
+        check('every call ends once', row['sent'] == row['answered'] >= calls and row['open'] == row['failed'] == 0 and
+              row['verify_errors'] == row['not_found'] == 0, row)
+        check("Little's law", abs(row['little_ratio'] - 1) < 0.03, row['little_ratio'])
+    return rows, raw
+
+
+def main():
+    base = ('--clients', '4', '--virtual-ms', '0.5', '--warmup-ms', '0.1', '--verify')
+    first, raw = run(*base, '--hosts', '3', '--seed', '5')
+    again, same = run(*base, '--hosts', '3', '--seed', '5')
+    other, differs = run(*base, '--hosts', '3', '--seed', '6')
+    check('one seed gives the same bytes', raw == same, (first, again))
+    check('another seed gives others', first[0]['sent'] != other[0]['sent'] or first[0]['lat_us'] != other[0]['lat_us'])
+    for option, values in (('--flush', ('immediate', 'deferred', 'hold')), ('--flow', ('read', 'notify')),
+                           ('--transport', ('dc',)), ('--depth', ('8',))):
+        for value in values:
+            run(*base, option, value)
+    slow, _ = run(*base, '--set', 'propagation_ns=5500')
+    fast, _ = run(*base)
+    more = slow[0]['lat_us']['remote']['p50'] - fast[0]['lat_us']['remote']['p50']
+    check('5 us more each way are 10 us more', 9.5 < more < 10.5, more)
+    rows, _ = run('--preset', 'seed001', '--sweep', 'clients=1,16', '--virtual-ms', '1')
+    check('a sweep', [row['clients'] for row in rows] == [1, 16], rows)
+    for row in rows:
+        for of in ('mops', 'rtt_us'):
+            error = row[f'predicted_{of}'] / row[f'published_{of}'] - 1
+            check('an error', abs(error - row[f'error_{of}']) < 1e-6, row)
+    many, _ = run('--hosts', '64', '--clients', '2', '--ring', '4096', '--virtual-ms', '0.2', '--warmup-ms', '0.1')
+    check('64 hosts', many[0]['sent'] > 64 * 2 * 20, many)
+    for args, line in ((('--set', 'recv_ns=-1'), '--set'), (('--set', 'nothing=1'), '--set'),
+                       (('--nic', 'none'), '--nic'), (('--cpu', 'cx7'), '--cpu'), (('--ring', '5000'), '--ring'),
+                       (('--sweep', 'clients=1,0'), '--clients'), (('--hosts', '1024', '--keys', '1M'), '--keys')):
+        r = subprocess.run([simkv, *args], capture_output=True, text=True, timeout=60)
+        check(f'{args} is refused', r.returncode == 2 and r.stdout == '' and r.stderr.count('\n') == 1 and
+              line in r.stderr, r)
+    print(f'{failures} failures')
+    return failures != 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
