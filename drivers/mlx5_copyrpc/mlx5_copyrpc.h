@@ -175,8 +175,10 @@ struct crpc_mlx5_dev {
 	struct crpc_mlx5_qp *faults;     /**< QPs whose error has no CQE. */
 	struct crpc_mlx5_ud *held;       /**< Those with buffers to hand back at the next poll. */
 	struct crpc_mlx5_qp_ctl *ending; /**< Freed, but the device still has WQEs of theirs. */
-	/** Not 0: one of these three is not empty, an initiator drains or failed, the device failed,
-	 *  or telemetry asks. The last two are other threads'. */
+	/**
+	 * Not 0: one of these three is not empty, an initiator drains or failed, the device failed,
+	 * or telemetry asks. The last two are other threads'.
+	 */
 	_Atomic uint32_t attention;
 	_Atomic uint32_t failed; /**< All queue pairs break; another thread's, too. */
 	struct crpc_tel_box *tel;

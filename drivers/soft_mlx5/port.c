@@ -22,7 +22,7 @@
 
 /* IPv4, UDP, the longest headers of RoCEv2, ICRC. */
 #define HEADERS 92u
-/* ::ffff:10.77.0.1, where ports are Ethernet without an interface; plus the number of the device. */
+/* ::ffff:10.77.0.1, where ports are Ethernet without an interface; and the number of the device. */
 #define SM_GID_IPV4 (UINT64_C(0xffff00000000) | 10u << 24 | 77u << 16 | 1u)
 
 /* With several: what is there by default, but not as a full member; and another partition. */

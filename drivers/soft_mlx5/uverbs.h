@@ -65,7 +65,7 @@ struct uv_chan {
 	uint32_t nlate, late_room;
 };
 
-/** Events of one queue or port, counted because a destroy must say how many the program has read. */
+/** Events of one queue or port, counted: a destroy reports how many the program has read. */
 struct uv_ctx;
 
 struct uv_events {
@@ -262,8 +262,8 @@ void uv_send_late(struct uv_ctx *ctx);
 /* ---- port_event.c ---- */
 
 /**
- * Something happens to the ports of contexts: "down", "up", "lid=N" (of the first device), or to the
- * whole device: "fatal". Under the drive lock. EINVAL: none of these; or what faults said.
+ * Something happens to the ports of contexts: "down", "up", "lid=N" (of the first device), or to
+ * the whole device: "fatal". Under the drive lock. EINVAL: none of these; or what faults said.
  */
 int uv_port_change(struct uv_ctx *const *list, uint32_t n, const char *text);
 

@@ -74,7 +74,7 @@ struct crpc_rdma_conf {
 	const char *device;
 	uint32_t port; /**< Port, from 1; default 1. */
 	/** CRPC_RDMA_GID(index) of the GID for RoCE or a global route. 0: choose: RoCE v2 before
-	 *  v1, and of these a routable one before a link-local one. Both ends need the same kind. */
+	 *  v1, and of these a routable one before a link-local one. Both need the same kind. */
 	uint32_t gid;
 	/** Bytes of the largest packet, 256 to 4096; default: the port's. DC needs the same one at
 	 *  both ends, and datagrams none that is larger than the receiver's. */
@@ -422,8 +422,8 @@ void crpc_rdma_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADD
  *   What crpc_rdma_qp_addr() gave at the peer. Untrusted: checked before use.
  * @return
  *   0, -EPROTO (not an address, or another version), -EISCONN, -EHOSTUNREACH (no route: the two
- *   ports' link layers or kinds of GID differ, or for DC their MTUs, or there is no GID), -ENOMEM, -EIO (it broke
- *   before, or the device refuses a state: free it).
+ *   ports' link layers or kinds of GID differ, or for DC their MTUs, or there is no GID), -ENOMEM,
+ *   -EIO (it broke before, or the device refuses a state: free it).
  */
 int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 

@@ -114,8 +114,8 @@ sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *p
 
 	if (qp == NULL || qp->kind->takes != SM_TAKES_DATAGRAMS || qp->state < IBV_QPS_RTR ||
 		qp->state == IBV_QPS_ERR ||
-		((h->src ^ qp->far) & (SM_SRC_PKEY | SM_SRC_LIMITED)) != 0 || h->rkey != qp->attr.qkey || len > SM_MTU_BYTES ||
-		!sm_recv_take(nic, qp))
+		((h->src ^ qp->far) & (SM_SRC_PKEY | SM_SRC_LIMITED)) != 0 ||
+		h->rkey != qp->attr.qkey || len > SM_MTU_BYTES || !sm_recv_take(nic, qp))
 		return;
 	sm_count_piece(&qp->n.rx, len, imm ? SM_KIND_DATAGRAM_IMM : SM_KIND_DATAGRAM, true,
 		qp->mtu_shift);

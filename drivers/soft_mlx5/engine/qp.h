@@ -110,7 +110,7 @@ sm_gid_kind(const struct sm_nic *nic, uint8_t index)
 	return index < 32 && (nic->attr.roce_v1 >> index & 1) != 0 ? SM_SRC_ROCE_V1 : 0;
 }
 
-/** The number of a queue pair and the kind of route, and so that of its peer, as packets have them. */
+/** The number of a queue pair and the kind of route, and that of its peer, as packets have them. */
 static inline void
 sm_qp_names(const struct sm_nic *nic, struct sm_qp *qp, uint32_t kind)
 {
