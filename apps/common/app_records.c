@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "app_records.h"
@@ -12,16 +13,35 @@ file_size(uint64_t ops)
 	return sizeof(struct app_history_head) + ops * sizeof(struct app_history_op);
 }
 
+/* A file that no other user can read, cut or map. */
+static int
+file_make(const char *path)
+{
+	struct stat st;
+	int fd = -1;
+
+	for (int tries = 0; tries < 2; tries++) {
+		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
+		if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+				      st.st_uid == geteuid() && fchmod(fd, 0600) == 0))
+			return fd < 0 ? -errno : fd;
+		close(fd);
+		if (!S_ISREG(st.st_mode) || unlink(path) != 0)
+			break;
+	}
+	return -EPERM;
+}
+
 int
 app_records_open(struct app_records *r, const char *path, uint64_t max, uint32_t keys,
 	uint64_t (*now_ns)(void))
 {
-	int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600), rc = 0;
+	int fd = file_make(path), rc = 0;
 	void *mem = MAP_FAILED;
 
 	*r = (struct app_records){0};
 	if (fd < 0)
-		return -errno;
+		return fd;
 	/* A run that is alive may have it mapped. */
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0 || ftruncate(fd, 0) != 0) {
 		rc = errno == EWOULDBLOCK ? -EBUSY : -errno;

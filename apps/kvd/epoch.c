@@ -22,13 +22,13 @@ name_of(const char *path, uint32_t rank, const char *end, char name[PATH_MAX])
 static int
 number_read(const char *name, uint64_t *n, char text[32])
 {
-	int fd = open(name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	int fd = __crpc_file_open(name);
 	ssize_t len;
 	char *end;
 
 	*n = 0;
 	if (fd < 0)
-		return errno == ENOENT ? 0 : -errno;
+		return fd == -ENOENT ? 0 : fd;
 	len = read(fd, text, 31);
 	close(fd);
 	if (len < 0)

@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <inttypes.h>
+#include <poll.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "app_fail.h"
 #include "crpc_atomic.h"
@@ -39,12 +42,32 @@ keep(const char *type, const char *line)
 		crpc_fetch_add_relaxed(&dropped, 1);
 }
 
+/* The reader of the lines may have stopped: the control thread must not stop with it. */
+static bool
+has_room(void)
+{
+	struct pollfd err = {.fd = STDERR_FILENO, .events = POLLOUT};
+
+	return poll(&err, 1, 0) != 0;
+}
+
+static void
+write_line(const char *type, const char *line)
+{
+	if (!has_room())
+		crpc_fetch_add_relaxed(&dropped, 1);
+	else if (*type != '\0')
+		app_note("%s: %s", type, line);
+	else
+		app_note("%s", line);
+}
+
 static void
 sink(enum crpc_log_level level, const char *type, const char *line)
 {
 	(void)level;
 	if (pthread_equal(pthread_self(), control))
-		app_note("%s: %s", type, line);
+		write_line(type, line);
 	else
 		keep(type, line);
 }
@@ -62,12 +85,13 @@ kvd_event_turn(void)
 	kept_len = 0;
 	pthread_mutex_unlock(&lock);
 	for (size_t at = 0; at < len; at += strlen(text + at) + 1)
-		app_note("%s", text + at);
+		write_line("", text + at);
 	lost = crpc_load_relaxed(&dropped);
-	if (lost == 0)
+	if (lost == 0 || !has_room())
 		return;
 	crpc_fetch_add_relaxed(&dropped, -lost);
-	app_note("%" PRIu64 " lines more from the loops", lost);
+	snprintf(text, sizeof(text), "%" PRIu64 " lines more, which found no room", lost);
+	write_line("", text);
 }
 
 void
@@ -89,5 +113,5 @@ kvd_event(enum crpc_log_level level, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	app_note("%s", text);
+	write_line("", text);
 }

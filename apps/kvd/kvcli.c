@@ -605,6 +605,11 @@ connect_service(void)
 	for (i = 0; i < daemons.gl_pathc && found == NULL; i++) {
 		conf.name = daemons.gl_pathv[i] + strlen(SHM);
 		found = crpc_kv_connect(&conf);
+		if (found != NULL && crpc_kv_owners(found) == 1) {
+			crpc_kv_close(found); /* Of another service, whose name looks like this. */
+			found = NULL;
+			errno = ENOENT;
+		}
 	}
 	if (i == 0)
 		found = crpc_kv_connect(&conf);
@@ -647,6 +652,7 @@ main(int argc, char **argv)
 	int n, rc;
 
 	app_fail_name("kvcli");
+	app_fail_speak(); /* Each task of a launcher that starts it has a mistake of its own. */
 	if (app_env_answer("kvcli", argc, argv, help))
 		return APP_EXIT_OK;
 	rc = app_opt_parse_first(table, CRPC_DIM(table), argc - 1, &word);

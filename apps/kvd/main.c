@@ -359,11 +359,11 @@ run(struct kvd *k)
 	if (rc != 0)
 		return rc;
 	kvd_hangup_catch();
-	if (k->conf.ready_file != NULL)
-		unlink(k->conf.ready_file); /* Of one that was killed. */
 	app_fail_hold(true);
 	rc = app_boot_agree(&k->boot, "kvd.open", open_server(k));
 	if (rc == 0) {
+		if (k->conf.ready_file != NULL)
+			unlink(k->conf.ready_file); /* Of one that was killed: the name is ours. */
 		app_fail_hold(true);
 		rc = app_boot_agree(&k->boot, "kvd.connect", app_kv_connect(&k->boot, k->server));
 	}
@@ -402,6 +402,10 @@ main(int argc, char **argv)
 	if (app_args_answer("kvd", argc, argv, help))
 		return APP_EXIT_OK;
 	app_args_split(&k.args, argc, argv);
+	/* With a list of hosts no launcher starts the ranks, even if this is a task of one. */
+	for (int i = 1; i < k.args.argc; i++)
+		if (strncmp(k.args.argv[i], "--hosts", strlen("--hosts")) == 0)
+			app_fail_speak();
 	rc = kvd_config_parse(&k.conf, k.args.argc, k.args.argv);
 	crpc_clock_init();
 	k.boot = (struct app_boot){.size = 1, .local_size = 1};

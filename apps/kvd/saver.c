@@ -12,17 +12,34 @@
 #include <unistd.h>
 
 #include "app_fail.h"
+#include "app_stop.h"
 #include "control.h"
 #include "crpc_clock.h"
 #include "event.h"
 #include "saver.h"
 
-/* How long the end waits for a child that writes. */
-#define WRITER_NS UINT64_C(60000000000)
+/* How long a start waits for the process of a run that died, which still writes its snapshot. */
+#define WRITER_NS UINT64_C(120000000000)
 /* Keys are copied for so long, then it is the turn of the other control work. */
 #define COPY_NS UINT64_C(5000000)
 /* Descriptors that other threads may open between the look at them and a fork. */
 #define FILES_MORE 64
+
+static int
+claim(struct kvd_saver *v)
+{
+	const struct timespec nap = {.tv_nsec = 100000000};
+	uint64_t end = crpc_clock_ns() + WRITER_NS;
+	int rc = crpc_kv_server_snapshot_claim(v->server, v->path);
+
+	if (rc == -EINPROGRESS)
+		app_note("--snapshot %s: another process writes it; waits for its end", v->path);
+	while (rc == -EINPROGRESS && crpc_clock_ns() < end && app_stopped() == 0) {
+		nanosleep(&nap, NULL);
+		rc = crpc_kv_server_snapshot_claim(v->server, v->path);
+	}
+	return rc;
+}
 
 int
 kvd_saver_start(struct kvd_saver *v, bool may_miss)
@@ -31,7 +48,7 @@ kvd_saver_start(struct kvd_saver *v, bool may_miss)
 
 	if (v->path == NULL)
 		return 0;
-	if (crpc_kv_server_snapshot_claim(v->server, v->path) != 0)
+	if (claim(v) != 0)
 		return app_fail("--snapshot: %s", crpc_log_last());
 	keys = crpc_kv_server_restore(v->server, v->path, &v->missing);
 	if (keys < 0)
@@ -221,21 +238,15 @@ int
 kvd_saver_end(struct kvd_saver *v)
 {
 	const struct timespec nap = {.tv_nsec = 1000000};
-	uint64_t now = crpc_clock_ns(), end = now + WRITER_NS;
+	uint64_t now = crpc_clock_ns();
 	bool more;
 	int rc;
 
 	if (v->path == NULL)
 		return 0;
-	while (v->writer != 0 && !writer_wait(v, WNOHANG)) {
-		if (crpc_clock_ns() > end) {
-			/* The next run has the name then. */
-			kill(v->writer, SIGKILL);
-			failed("its process had 60 s");
-			return -ETIMEDOUT;
-		}
+	/* However long the disk takes: the last snapshot comes after the one that it writes. */
+	while (v->writer != 0 && !writer_wait(v, WNOHANG))
 		nanosleep(&nap, NULL);
-	}
 	v->copying = false;
 	rc = start(v, now);
 	for (more = rc == 0; more; more = rc > 0)

@@ -4,6 +4,7 @@
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "crpc_file.h"
@@ -22,4 +23,19 @@ __crpc_folder_sync(const char *path)
 		rc = -errno;
 	close(fd);
 	return rc;
+}
+
+int
+__crpc_file_open(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	struct stat st;
+
+	if (fd < 0)
+		return -errno;
+	if (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & (S_IWGRP | S_IWOTH)) == 0 &&
+		(st.st_uid == geteuid() || st.st_uid == 0))
+		return fd;
+	close(fd);
+	return -EPERM;
 }

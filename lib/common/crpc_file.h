@@ -22,6 +22,15 @@ CRPC_BEGIN_DECLS
  */
 int __crpc_folder_sync(const char *path);
 
+/**
+ * Open a file for reading whose contents are to be believed.
+ *
+ * @return
+ *   A descriptor; -EPERM: it is no regular file of this user or of root, or another one can write
+ *   it; -ELOOP: a symbolic link; or another -errno of open().
+ */
+int __crpc_file_open(const char *path);
+
 CRPC_END_DECLS
 
 #endif

@@ -122,6 +122,18 @@ fresh_lock(const char *fresh, int flags, uint64_t *bytes)
 	return fd;
 }
 
+/* Whether a run that is alive wrote the file: its lock stays when the file is renamed. */
+static bool
+is_in_use(const char *path)
+{
+	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+	bool in_use = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+
+	if (fd >= 0)
+		close(fd);
+	return in_use;
+}
+
 int
 __crpc_kv_snapshot_claim(struct kv_snapshot *snap)
 {
@@ -135,14 +147,20 @@ __crpc_kv_snapshot_claim(struct kv_snapshot *snap)
 	snap->claimed = true;
 	if (snap->fresh != NULL && is_named(fileno(snap->fresh), fresh))
 		return 0;
-	snap->copied = false;
-	__crpc_kv_snapshot_release(snap);
 	fd = fresh_lock(fresh, O_CREAT, &snap->removed);
+	if (fd >= 0 && snap->fresh == NULL && is_in_use(path)) {
+		unlink(fresh);
+		close(fd);
+		fd = -EAGAIN;
+	}
 	if (fd == -EBUSY || fd == -EAGAIN)
-		return crpc_fail(-EBUSY,
+		return crpc_fail(fd == -EBUSY ? -EINPROGRESS : -EBUSY,
 			"snapshot %s: another run has it and is alive; wait for its end or give "
 			"another path",
 			path);
+	snap->copied = false;
+	/* The lock of the file before ends only now, when the new one has one. */
+	__crpc_kv_snapshot_release(snap);
 	if (fd < 0 || ftruncate(fd, 0) != 0)
 		rc = fd < 0 ? fd : -errno;
 	snap->fresh = rc == 0 ? fdopen(fd, "wbe") : NULL;
@@ -245,12 +263,14 @@ version_of(const struct kv_snapshot *snap)
 	return snap->key_min == 0 ? SNAPSHOT_VERSION : SNAPSHOT_VERSION_SIZES;
 }
 
-/* For reading, and without waiting for whoever writes into a pipe. */
+/* For reading; NULL and errno. A pipe does not make it wait. */
 static FILE *
 file_open(const char *path)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	int fd = __crpc_file_open(path);
 
+	if (fd < 0)
+		errno = -fd;
 	return fd < 0 ? NULL : fdopen(fd, "rb");
 }
 
@@ -541,7 +561,9 @@ __crpc_kv_snapshot_read(struct kv_snapshot *snap, struct kv_store *s)
 	if (file == NULL) {
 		rc = -errno;
 		if (rc != -ENOENT) /* Whether one must be there is the caller's to know. */
-			crpc_err("snapshot %s: cannot be opened: %s", path, strerror(errno));
+			crpc_err("snapshot %s: cannot be opened: %s; expected a regular file "
+				 "of this user or of root that no other can write",
+				path, strerror(-(int)rc));
 		return rc;
 	}
 	rc = file_read(snap, s, file, path);
