@@ -625,9 +625,11 @@ one_run_at_a_time_has_a_snapshots_path(void **state)
 	__crpc_kv_snapshot_release(&b);
 	assert_int_equal(__crpc_kv_snapshot_read(&a, empty->store), -ENOENT);
 	assert_int_equal(snapshot_write(&a, r->store), 1);
-	/* It is written and has its name: the next run may have the path, and keeps its file. */
-	assert_int_equal(__crpc_kv_snapshot_claim(&b), 0);
+	/* It is written and has its name: the path is its run's until that ends. */
+	assert_int_equal(__crpc_kv_snapshot_claim(&b), -EBUSY);
+	assert_int_equal(access(fresh, F_OK), -1);
 	__crpc_kv_snapshot_release(&a);
+	assert_int_equal(__crpc_kv_snapshot_claim(&b), 0);
 	assert_int_equal(access(fresh, F_OK), 0);
 	__crpc_kv_snapshot_release(&b);
 	assert_int_equal(access(fresh, F_OK), -1);
