@@ -346,7 +346,7 @@ crpc_ib_buffers_make(const struct crpc_ib *ib, uint32_t num, struct ibv_mr **mr)
 
 	if (buf != NULL) {
 		memset(buf, 0, len);
-		/* A completion says when a payload is there, and nobody looks before. */
+		/* A completion says when a payload is there, and no reader looks before. */
 		*mr = ibv_reg_mr(
 			ib->pd, buf, len, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_RELAXED_ORDERING);
 		if (*mr != NULL)

@@ -206,7 +206,7 @@ is_ipv4(const uint8_t gid[16])
 	return memcmp(gid, mapped, sizeof(mapped)) == 0;
 }
 
-/* Both ends need a GID, and of the same kind: else what is sent is dropped, and nobody says so. */
+/* Both ends need a GID, and of the same kind: else what is sent is dropped without a report. */
 static int
 gids_check(const struct crpc_ib *ib, const struct crpc_ib_addr *peer)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * What happens to ports while programs run: a link goes down and comes back, the subnet manager
+ * What happens to ports while programs run: a link goes down and up again, the subnet manager
  * gives other LIDs, a device fails as a whole. The program gets the event that a kernel raises, and
  * queries answer what is new.
  *

@@ -65,9 +65,9 @@ struct uv_chan {
 	uint32_t nlate, late_room;
 };
 
-/** Events of one queue or port, counted: a destroy reports how many the program has read. */
 struct uv_ctx;
 
+/** Events of one queue or port, counted: a destroy reports how many the program has read. */
 struct uv_events {
 	struct uv_ctx *ctx;
 	uint64_t element; /**< What the program calls the queue: its user_handle. */

@@ -149,7 +149,7 @@ def slow_disk():
     rank.end()
 
 
-def log_that_nobody_reads():
+def log_without_a_reader():
     """It fills up: the lines are lost, nothing else is."""
     path, ready = os.path.join(TMP, 'log'), os.path.join(TMP, 'log.ready')
     unread, log = os.pipe()
@@ -211,7 +211,7 @@ try:
     killed_and_started_again()
     another_users_file()
     causes()
-    log_that_nobody_reads()
+    log_without_a_reader()
     slow_disk()
 finally:
     for process in running:

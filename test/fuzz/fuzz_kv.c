@@ -8,6 +8,7 @@
  */
 #include <limits.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <rte_hash_crc.h>
@@ -128,6 +129,13 @@ __crpc_kv_store_key_bytes(const struct kv_store *s)
 	return KEY_SIZE;
 }
 
+uint32_t
+__crpc_kv_store_key_hash(const struct kv_store *s, const void *key)
+{
+	(void)s;
+	return kv_hash(key, KEY_SIZE);
+}
+
 uint64_t
 __crpc_kv_store_version(const struct kv_store *s)
 {
@@ -180,8 +188,10 @@ snapshot(uint8_t *file, size_t size)
 	int64_t rc;
 	FILE *f;
 
-	if (dir[0] == '\0')
+	if (dir[0] == '\0') {
 		fuzz_dir_make("fuzz_kv.");
+		umask(022); /* A file that others can write is refused. */
+	}
 	snprintf(path, sizeof(path), "%s/s", dir);
 	snprintf(name, sizeof(name), "%s/s.1", dir);
 	f = fopen(name, "wb");

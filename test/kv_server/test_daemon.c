@@ -397,7 +397,7 @@ one_way_messages_do_not_keep_a_place(void **state)
 			stats.clients, (unsigned long long)stats.connects,
 			(unsigned long long)stats.closes);
 	}
-	/* There are 8 places, and nobody is connected. */
+	/* There are 8 places, and no client is connected. */
 	for (i = 0; i < 8; i++) {
 		struct crpc_ipc_client_conf conf = {.server = r.d->ipc};
 
