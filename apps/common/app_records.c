@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "app_records.h"
+#include "crpc_file.h"
 
 static size_t
 file_size(uint64_t ops)
@@ -13,21 +14,22 @@ file_size(uint64_t ops)
 	return sizeof(struct app_history_head) + ops * sizeof(struct app_history_op);
 }
 
-/* A file that no other user can read, cut or map. */
+/* A file that no other user can read, cut or map; another user's file makes place for it. */
 static int
 file_make(const char *path)
 {
+	bool is_file = true;
 	struct stat st;
-	int fd = -1;
+	int fd;
 
-	for (int tries = 0; tries < 2; tries++) {
+	for (int tries = 0; tries < 2 && is_file; tries++) {
 		fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
-		if (fd < 0 || (fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
-				      st.st_uid == geteuid() && fchmod(fd, 0600) == 0))
-			return fd < 0 ? -errno : fd;
+		if (fd < 0)
+			return -errno;
+		if (__crpc_file_is_private(fd) && fchmod(fd, 0600) == 0)
+			return fd;
+		is_file = fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && unlink(path) == 0;
 		close(fd);
-		if (!S_ISREG(st.st_mode) || unlink(path) != 0)
-			break;
 	}
 	return -EPERM;
 }

@@ -28,7 +28,7 @@ number_read(const char *name, uint64_t *n, char text[32])
 
 	*n = 0;
 	if (fd < 0)
-		return fd == -ENOENT ? 0 : fd;
+		return fd == -ENOENT ? 0 : fd == -EPERM ? -EBADMSG : fd;
 	len = read(fd, text, 31);
 	close(fd);
 	if (len < 0)

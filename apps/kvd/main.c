@@ -20,6 +20,7 @@
 #include "app_kv.h"
 #include "app_link.h"
 #include "app_lcore.h"
+#include "app_opt.h"
 #include "app_stop.h"
 #include "cluster.h"
 #include "config.h"
@@ -403,9 +404,8 @@ main(int argc, char **argv)
 		return APP_EXIT_OK;
 	app_args_split(&k.args, argc, argv);
 	/* With a list of hosts no launcher starts the ranks, even if this is a task of one. */
-	for (int i = 1; i < k.args.argc; i++)
-		if (strncmp(k.args.argv[i], "--hosts", strlen("--hosts")) == 0)
-			app_fail_speak();
+	if (app_opt_find("hosts", k.args.argc, k.args.argv) != NULL)
+		app_fail_speak();
 	rc = kvd_config_parse(&k.conf, k.args.argc, k.args.argv);
 	crpc_clock_init();
 	k.boot = (struct app_boot){.size = 1, .local_size = 1};

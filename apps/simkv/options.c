@@ -85,8 +85,8 @@ sim_options_help(int argc, char *const *argv)
 {
 	opt = defaults;
 	printf("usage: simkv [options]\n\n"
-	       "The key-value service on many hosts of one process, in virtual time: the daemons,\n"
-	       "copyrpc and the load are those of benchkv, the cards are modelled.\n\n");
+	       "The key-value service on many hosts of one process, in virtual time: the\n"
+	       "daemons, copyrpc and the load are those of benchkv, the cards are modelled.\n\n");
 	app_opt_help(options, CRPC_DIM(options), stdout);
 }
 

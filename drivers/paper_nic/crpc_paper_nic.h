@@ -163,7 +163,7 @@ struct crpc_paper {
 	struct crpc_paper_packet *flight, **flight_tail; /* Datagrams, oldest first. */
 	struct paper_event *event; /* A heap, the next one first. */
 	uint32_t nevents, max_events, last_event;
-	uint32_t nqueues, free_queue, ndevs, last_key;
+	uint32_t nqueues, max_queues, free_queue, ndevs, last_key;
 	/* What is under way, to be read: queues with requests that are not acknowledged, and
 	 * datagrams in the network. */
 	uint32_t nactive, nflight;

@@ -123,12 +123,12 @@ struct crpc_paper_dev {
 	uint32_t nqueues, cq_reserved;
 	uint32_t head, tail, cq_mask;
 	uint32_t last_mr_key;
-	struct paper_mr *mrs;
+	struct paper_mr *mrs; /* Those that were ever used, nmrs. */
 	struct paper_cqe *cq;
 	struct crpc_paper_packet *given; /* Datagrams of the last poll. */
 	struct crpc_paper_counts counts;
 	struct crpc_rdma_stats stats;
-	uint32_t free_mr; /* No number below it is free. */
+	uint32_t nmrs, free_mr; /* No number below free_mr is free. */
 	struct paper_servers at;
 	void (*on_cqe)(void *arg, uint64_t now_ns);
 	void *on_cqe_arg;

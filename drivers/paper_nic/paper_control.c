@@ -11,6 +11,7 @@
 #define DEFAULT_CQ    8192u
 #define NAMED_INLINE  256u
 #define SIGNAL_EVERY  64u
+#define QUEUES_FIRST  64u /* Room of a fabric at first; it doubles. */
 
 /*
  * An address does not leave the process; its words are in the CPU's order:
@@ -49,18 +50,11 @@ crpc_paper_open(struct crpc_paper *net, const struct crpc_paper_conf *conf)
 	uint32_t cq_depth = conf->cq_depth == 0 ? DEFAULT_CQ : conf->cq_depth;
 	/* one more per queue, for an error that is none of a request */
 	size_t cqes = crpc_pow2_ceil((uint64_t)cq_depth + CRPC_RDMA_QPS_MAX);
-	struct crpc_paper_dev *dev = calloc(
-		1, sizeof(*dev) + cqes * sizeof(dev->cq[0]) + PAPER_MRS_MAX * sizeof(dev->mrs[0]));
+	struct crpc_paper_dev *dev = calloc(1, sizeof(*dev) + cqes * sizeof(dev->cq[0]));
 
-	/* Pages of it are taken as there are queues. */
-	if (dev != NULL && net->ndevs == 0)
-		net->queues = calloc(2 * (size_t)PAPER_QUEUES_MAX, sizeof(*net->queues));
-	if (dev == NULL || net->queues == NULL) {
-		free(dev);
+	if (dev == NULL)
 		return crpc_null(crpc_fail(-ENOMEM, "open: no memory for a device on paper"));
-	}
 	net->ndevs++;
-	net->active = net->queues + PAPER_QUEUES_MAX;
 	dev->base = (struct crpc_rdma){.fp = __crpc_paper_fp, .ops = &paper_ops};
 	dev->net = net;
 	dev->conf = *conf;
@@ -70,7 +64,6 @@ crpc_paper_open(struct crpc_paper *net, const struct crpc_paper_conf *conf)
 	dev->post_limit = UINT32_MAX;
 	dev->cq = (struct paper_cqe *)(dev + 1);
 	dev->cq_mask = (uint32_t)cqes - 1;
-	dev->mrs = (struct paper_mr *)(dev->cq + cqes);
 	snprintf(dev->name, sizeof(dev->name), "%s", conf->name == NULL ? "paper" : conf->name);
 	if (net->time == NULL || __crpc_paper_time_open(dev) == 0)
 		return &dev->base;
@@ -114,6 +107,7 @@ paper_close(struct crpc_rdma *base)
 	if (dev->nqueues != 0)
 		crpc_err("close: %u queues of %s are not freed", dev->nqueues, dev->name);
 	__crpc_paper_time_close(dev);
+	free(dev->mrs);
 	free(dev);
 	if (--net->ndevs != 0)
 		return;
@@ -122,8 +116,9 @@ paper_close(struct crpc_rdma *base)
 		free(packet);
 	}
 	free(net->queues);
+	free(net->active);
 	net->queues = net->active = NULL;
-	net->nqueues = net->free_queue = net->nflight = 0;
+	net->nqueues = net->max_queues = net->free_queue = net->nflight = 0;
 }
 
 void
@@ -204,15 +199,21 @@ paper_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, uint32_t flags,
 	struct crpc_rdma_mr *mr)
 {
 	struct crpc_paper_dev *dev = (struct crpc_paper_dev *)base;
+	struct paper_mr *mrs = dev->mrs;
 	uint32_t i, key;
 
-	for (i = dev->free_mr; i < PAPER_MRS_MAX && dev->mrs[i].len != 0; i++)
+	for (i = dev->free_mr; i < dev->nmrs && dev->mrs[i].len != 0; i++)
 		;
-	if (i == PAPER_MRS_MAX)
+	/* A power of two of them: the table is full, and doubles. */
+	if (i == dev->nmrs && i < PAPER_MRS_MAX && (i & (i - 1)) == 0)
+		mrs = realloc(mrs, crpc_max(2 * (size_t)i, 1u) * sizeof(*mrs));
+	if (i == PAPER_MRS_MAX || mrs == NULL)
 		return crpc_fail(-ENOMEM, "mr_reg: %s has %u regions, which is all", dev->name, i);
 	/* the number, and above it one that is not repeated soon */
 	key = (i + PAPER_MRS_MAX * ++dev->last_mr_key) & ~PAPER_RKEY;
+	dev->mrs = mrs;
 	dev->free_mr = i + 1;
+	dev->nmrs += i == dev->nmrs;
 	dev->mrs[i] = (struct paper_mr){.addr = (uintptr_t)addr, .len = len, .key = key};
 	*mr = (struct crpc_rdma_mr){
 		.addr = addr, .len = len, .lkey = key, .rkey = key ^ PAPER_RKEY, .priv = dev};
@@ -231,6 +232,27 @@ paper_mr_dereg(struct crpc_rdma *base, struct crpc_rdma_mr *mr)
 
 /* ---- queues ---- */
 
+/* Room for another queue. @return 0, ENOSPC or ENOMEM. */
+static int
+queues_grow(struct crpc_paper *net)
+{
+	uint32_t max = net->max_queues == 0 ? QUEUES_FIRST : 2 * net->max_queues;
+	struct crpc_paper_queue **queues, **active;
+
+	if (max > PAPER_QUEUES_MAX)
+		return ENOSPC;
+	queues = realloc(net->queues, max * sizeof(*queues));
+	if (queues != NULL)
+		net->queues = queues;
+	active = realloc(net->active, max * sizeof(*active));
+	if (active != NULL)
+		net->active = active;
+	if (queues == NULL || active == NULL)
+		return ENOMEM;
+	net->max_queues = max;
+	return 0;
+}
+
 static struct crpc_paper_queue *
 queue_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf, uint8_t kind)
 {
@@ -243,10 +265,11 @@ queue_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf, uint8
 	for (i = net->free_queue; i < net->nqueues && net->queues[i] != NULL; i++)
 		;
 	errno = conf->inline_max > dev->conf.inline_max ? EINVAL
-		: cqes > dev->conf.cq_depth - dev->cq_reserved || i == PAPER_QUEUES_MAX ||
+		: cqes > dev->conf.cq_depth - dev->cq_reserved ||
 			dev->nqueues == CRPC_RDMA_QPS_MAX
 		? ENOSPC
-		: 0;
+		: i == net->max_queues ? queues_grow(net)
+				       : 0;
 	if (errno == 0)
 		q = calloc(1, sizeof(*q) + slots * (sizeof(q->sq[0]) + conf->inline_max));
 	if (q == NULL) {

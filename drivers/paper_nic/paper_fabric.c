@@ -138,8 +138,11 @@ bytes_move(const struct crpc_rdma_wr *wr, uint8_t *remote, uint32_t from, uint32
 static bool
 region_has(const struct crpc_paper_dev *dev, uint32_t key, uint64_t addr, uint64_t len)
 {
-	const struct paper_mr *mr = &dev->mrs[key % PAPER_MRS_MAX];
+	const struct paper_mr *mr;
 
+	if (key % PAPER_MRS_MAX >= dev->nmrs)
+		return false;
+	mr = &dev->mrs[key % PAPER_MRS_MAX];
 	return mr->key == key && mr->len >= len && addr >= mr->addr &&
 		addr - mr->addr <= mr->len - len;
 }

@@ -39,3 +39,12 @@ __crpc_file_open(const char *path)
 	close(fd);
 	return -EPERM;
 }
+
+bool
+__crpc_file_is_private(int fd)
+{
+	struct stat st;
+
+	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
+		st.st_uid == geteuid();
+}

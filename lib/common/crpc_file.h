@@ -7,6 +7,8 @@
  * What libraries and programs of this project do with files. Not installed.
  */
 
+#include <stdbool.h>
+
 #include "crpc_util.h"
 
 CRPC_BEGIN_DECLS
@@ -30,6 +32,9 @@ int __crpc_folder_sync(const char *path);
  *   it; -ELOOP: a symbolic link; or another -errno of open().
  */
 int __crpc_file_open(const char *path);
+
+/** Whether a file is a regular one of this user with one name: no other user can cut or map it. */
+bool __crpc_file_is_private(int fd);
 
 CRPC_END_DECLS
 

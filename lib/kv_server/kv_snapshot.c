@@ -110,7 +110,7 @@ fresh_lock(const char *fresh, int flags, uint64_t *bytes)
 		}
 		/* Its owner may have renamed or removed it before we had the lock. */
 		if (is_named(fd, fresh) && fstat(fd, &st) == 0) {
-			if (st.st_nlink == 1 && st.st_uid == geteuid())
+			if (__crpc_file_is_private(fd))
 				break;
 			unlink(fresh); /* Another user's, or it has another name, too. */
 		}
