@@ -84,8 +84,11 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 		sm_direct_attach(nic, p);
 		sm_peer_polled(nic, p, SM_POLLED_HOT);
 	} else if (nic->udp == NULL) {
-		rc = sm_wire_ring_create(nic->wire, p->slot, p->gen, &from, &p->tx.ring);
+		rc = p->rx.ring == NULL ? sm_wire_room_keep(nic->wire, p->slot) : 0;
+		if (rc == 0)
+			rc = sm_wire_ring_create(nic->wire, p->slot, p->gen, &from, &p->tx.ring);
 		if (rc != 0) {
+			sm_wire_room_drop(nic->wire, p->slot);
 			sm_direct_close(nic, p);
 			return rc;
 		}
@@ -268,8 +271,10 @@ sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 	if (p->self || nic->udp != NULL) {
 		free(p->tx.ring);
 	} else {
-		if (p->tx.ring != NULL)
+		if (p->tx.ring != NULL) {
 			sm_wire_ring_free(p->tx.ring);
+			sm_wire_room_drop(nic->wire, p->slot);
+		}
 		if (p->rx.ring != NULL)
 			sm_wire_ring_free(p->rx.ring);
 	}

@@ -385,6 +385,12 @@ bool sm_wire_alive(struct sm_wire *wire, uint32_t slot, uint32_t gen);
 /** Make the ring from us to (dst, gen) and notify its reader. */
 int sm_wire_ring_create(struct sm_wire *wire, uint32_t dst, uint32_t gen,
 	const struct sm_ring_from *from, struct sm_ring **ring);
+/**
+ * Keep the address space that the ring from @p slot will need, so that who connects to it learns at
+ * once that there is none. ENOMEM.
+ */
+int sm_wire_room_keep(struct sm_wire *wire, uint32_t slot);
+void sm_wire_room_drop(struct sm_wire *wire, uint32_t slot);
 /** A number that changes when somebody made a ring to us; R1 pairs with R0, its release. */
 const _Atomic uint32_t *sm_wire_rings(struct sm_wire *wire);
 /** Take the next ring made to us: its sender in @p src and @p gen. NULL: no more. */

@@ -43,6 +43,7 @@ struct sm_wire {
 	uint32_t slot;
 	uint32_t gen;
 	char dir[128];
+	void *room[SM_SLOTS]; /* Address space for the rings that are still to come. */
 };
 
 static bool
@@ -399,11 +400,12 @@ ring_path(const struct sm_wire *w, char *path, size_t size, const uint32_t id[4]
 	snprintf(path, size, "%s/r.%u.%u.%u.%u", w->dir, id[0], id[1], id[2], id[3]);
 }
 
+/* @room: where, NULL: anywhere. */
 static struct sm_ring *
-ring_map(int fd)
+ring_map(int fd, void *room)
 {
-	void *p = mmap(NULL, sizeof(struct sm_ring), PROT_READ | PROT_WRITE,
-		MAP_SHARED | MAP_POPULATE, fd, 0);
+	void *p = mmap(room, sizeof(struct sm_ring), PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_POPULATE | (room != NULL ? MAP_FIXED : 0), fd, 0);
 
 	return p == MAP_FAILED ? NULL : p;
 }
@@ -426,7 +428,7 @@ sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen,
 		return rc;
 	}
 	rc = file_reserve(fd, sizeof(*r));
-	r = rc == 0 ? ring_map(fd) : NULL;
+	r = rc == 0 ? ring_map(fd, NULL) : NULL;
 	close(fd);
 	if (r == NULL) {
 		unlink(path);
@@ -442,6 +444,28 @@ sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen,
 	atomic_fetch_add_explicit(&s->rings, 1, memory_order_release);
 	*ring = r;
 	return 0;
+}
+
+int
+sm_wire_room_keep(struct sm_wire *w, uint32_t slot)
+{
+	void *p;
+
+	if (w->room[slot] != NULL)
+		return 0;
+	p = mmap(NULL, sizeof(struct sm_ring), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (p == MAP_FAILED)
+		return ENOMEM;
+	w->room[slot] = p;
+	return 0;
+}
+
+void
+sm_wire_room_drop(struct sm_wire *w, uint32_t slot)
+{
+	if (w->room[slot] != NULL)
+		munmap(w->room[slot], sizeof(struct sm_ring));
+	w->room[slot] = NULL;
 }
 
 const _Atomic uint32_t *
@@ -470,8 +494,10 @@ ring_attach(struct sm_wire *w, uint32_t src, uint32_t gen, bool *again)
 		return NULL;
 	}
 	if (fstat(fd, &st) == 0 && (size_t)st.st_size == sizeof(*r)) {
-		r = ring_map(fd);
+		r = ring_map(fd, w->room[src]);
 		*again = r == NULL;
+		if (r != NULL)
+			w->room[src] = NULL;
 	}
 	close(fd);
 	if (*again)
