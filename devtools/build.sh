@@ -9,6 +9,7 @@ usage() {
 usage: devtools/build.sh [options] [-- MESON_OPTION...]
 
   --sanitize address|thread  build with ASan and UBSan in build-asan/, or TSan in build-tsan/
+  --sanitize fuzz            build the fuzz targets for libFuzzer, with clang, ASan and UBSan, in build-fuzz/
   --cc COMPILER              the C compiler (default gcc); with clang the folder is build-clang*/
   --dir DIR                  the build folder, instead of the one named above
   --print-dir                print the build folder and stop
@@ -30,7 +31,7 @@ bad_usage() {
 
 root=$(cd "$(dirname "$0")/.." && pwd -P) || exit 1
 sanitize=
-compiler=${CC:-gcc}
+compiler=
 dir=
 print_dir=0
 clean=0
@@ -57,24 +58,26 @@ while [ $# -gt 0 ]; do
 	shift
 done
 
-name=build
-case $(basename "$compiler") in
-clang*) name=build-clang ;;
+case $sanitize in
+fuzz) compiler=${compiler:-clang} name=build-fuzz ;;
+*) compiler=${compiler:-${CC:-gcc}} name=build
+	[[ $(basename "$compiler") != clang* ]] || name=build-clang ;;
 esac
+# -O1 keeps the stacks readable. Only programs get the sanitizer's runtime, hence no lundef.
+checked=(-Db_lundef=false -Doptimization=1 -Ddebug_checks=true)
 options=()
 case $sanitize in
 '') ;;
+fuzz) options=("-Db_sanitize=address,undefined" "${checked[@]}" -Dlibfuzzer=true) ;;
 address)
 	name+=-asan
-	# -O1 keeps the stacks readable. Only programs get the sanitizer's runtime, hence no lundef.
-	options=("-Db_sanitize=address,undefined" -Db_lundef=false -Doptimization=1
-		-Ddebug_checks=true) ;;
+	options=("-Db_sanitize=address,undefined" "${checked[@]}") ;;
 thread)
 	name+=-tsan
-	options=(-Db_sanitize=thread -Db_lundef=false -Doptimization=1 -Ddebug_checks=true) ;;
-*) bad_usage "--sanitize takes address or thread, not '$sanitize'" ;;
+	options=(-Db_sanitize=thread "${checked[@]}") ;;
+*) bad_usage "--sanitize takes address, thread or fuzz, not '$sanitize'" ;;
 esac
-if [ -n "$sanitize" ] && [[ $name != *clang* ]]; then
+if [ -n "$sanitize" ] && [[ $(basename "$compiler") != clang* ]]; then
 	# gcc warns of variables that only its own instrumentation makes look uninitialized.
 	options+=(-Dc_args=-Wno-maybe-uninitialized)
 fi

@@ -9,14 +9,15 @@ usage() {
 usage: devtools/test.sh [options] [TEST...]
 
 Without options: install missing packages, make the release build and run every test of the suites
-fast, fuzz and e2e. The last lines are the skipped tests with the reason of each, and "N passed,
+fast and e2e. The last lines are the skipped tests with the reason of each, and "N passed,
 N failed, N skipped"; the exit status is 0 if none failed. A test that is skipped because something
 is not installed counts as failed, unless --no-packages is given.
 
   --sanitize address|thread  run the same tests on a build with ASan and UBSan, or with TSan
+  --sanitize fuzz            the suite fuzz: each target explores with libFuzzer for FUZZ_SECONDS (3)
   --cc COMPILER              build with this compiler
-  --suite NAME               only this suite (fast, fuzz, e2e, stress, launch, guest); may be given more
-                             than once
+  --suite NAME               only this suite (fast, e2e, stress, launch, guest, or sanitize: those of e2e
+                             that CI runs with ASan); may be given more than once
   --stress                   the suite stress too (minutes)
   --repeat N                 run everything N times
   --fail-fast                stop at the first failure
@@ -67,13 +68,14 @@ while [ $# -gt 0 ]; do
 done
 for suite in "${suites[@]}"; do
 	case $suite in
-	fast | fuzz | e2e | stress | launch | guest) ;;
-	*) bad_usage "--suite takes fast, fuzz, e2e, stress, launch or guest, not '$suite'" ;;
+	fast | e2e | sanitize | stress | launch | guest) ;;
+	*) bad_usage "--suite takes fast, e2e, sanitize, stress, launch or guest, not '$suite'" ;;
 	esac
 done
 case $sanitize in
 '' | address | thread) ;;
-*) bad_usage "--sanitize takes address or thread, not '$sanitize'" ;;
+fuzz) suites=(fuzz) ;;
+*) bad_usage "--sanitize takes address, thread or fuzz, not '$sanitize'" ;;
 esac
 
 passed=0
@@ -195,7 +197,7 @@ wanted() {
 	if [ ${#suites[@]} = 0 ]; then
 		case $1 in
 		stress) [ $stress = 1 ] ;;
-		launch | guest) false ;;
+		sanitize | launch | guest) false ;;
 		esac
 		return
 	fi
@@ -217,6 +219,7 @@ for ((round = 0; round < repeat; round++)); do
 	esac
 	! wanted fuzz || run_part fuzz --suite fuzz
 	! wanted e2e || run_part e2e --suite e2e --num-processes 1
+	! wanted sanitize || run_part sanitize --suite sanitize --num-processes 1
 	! wanted stress || run_part stress --suite stress --num-processes 1
 	! wanted launch || run_part launch --suite launch --num-processes 1
 	! wanted guest || run_part guest --suite guest --num-processes 1

@@ -1,10 +1,10 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Run a libFuzzer program for a bounded time. What it finds stays in the build folder and is where
-# the next run starts; --merge moves what is new there into the corpus of the source tree.
+# Run a libFuzzer program for FUZZ_SECONDS (3 by default). What it finds stays in the build folder and
+# is where the next run starts; --merge moves what is new there into the corpus of the source tree.
 #
-# run_fuzz.sh [--merge] PROGRAM CORPUS FOUND SECONDS
+# run_fuzz.sh [--merge] PROGRAM CORPUS FOUND
 set -u
 
 merge=0
@@ -12,7 +12,7 @@ merge=0
 program=$1
 corpus=$2
 found=$3
-seconds=${FUZZ_SECONDS:-$4}
+seconds=${FUZZ_SECONDS:-3}
 mkdir -p "$found" || exit 99
 if [ $merge = 1 ]; then
 	exec "$program" -merge=1 "$corpus" "$found"

@@ -370,7 +370,7 @@ one_way_messages_do_not_keep_a_place(void **state)
 {
 	static const enum kv_op ops[] = {CRPC_KV_GET, CRPC_KV_PUT, CRPC_KV_INFO, CRPC_KV_STATS};
 	struct crpc_ipc_server_stats stats;
-	struct crpc_ipc_client *c;
+	struct crpc_ipc_client *c, *all[8];
 	uint8_t msg[64] = {0};
 	uint32_t i, n, len;
 	struct rig r;
@@ -398,14 +398,17 @@ one_way_messages_do_not_keep_a_place(void **state)
 			(unsigned long long)stats.closes);
 	}
 	/* There are 8 places, and no client is connected. */
-	for (i = 0; i < 8; i++) {
+	for (i = 0; i < CRPC_DIM(all); i++) {
 		struct crpc_ipc_client_conf conf = {.server = r.d->ipc};
 
-		if (crpc_ipc_client_connect(&conf) == NULL)
-			fail_msg("place %u of 8: %s", i, strerror(errno));
+		all[i] = crpc_ipc_client_connect(&conf);
+		if (all[i] == NULL)
+			fail_msg("place %u of %zu: %s", i, CRPC_DIM(all), strerror(errno));
 		for (n = 0; n < 8; n++)
 			crpc_kv_daemon_watch(r.d, crpc_clock_ns());
 	}
+	for (i = 0; i < CRPC_DIM(all); i++)
+		crpc_ipc_client_close(all[i]);
 	rig_close(&r);
 }
 
