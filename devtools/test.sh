@@ -127,7 +127,7 @@ launch=()
 case $sanitize in
 address) meson_args+=(--timeout-multiplier 4) ;;
 thread)
-	meson_args+=(--timeout-multiplier 6)
+	meson_args+=(--timeout-multiplier 6 --no-suite one_thread)
 	# The shadow of gcc 12's and clang 14's TSan collides with the widest address randomization.
 	bits=$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 32)
 	if [ "$bits" -gt 28 ] && setarch -R true 2>/dev/null; then

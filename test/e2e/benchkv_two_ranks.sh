@@ -23,7 +23,7 @@ run() { # NAME ARG...
 # that is posted as the window begins or ends may be counted on one side only, hence the slack of 4.
 COUNTS='all(abs(x["net"]["wqes"] - x["net"]["batches"] - x["net"]["window_updates"]) <= 4 for x in k)'
 
-run seed001 --preset seed001 --seconds 4 --warmup 0.5 --hgrm "$TMP/x.hgrm"
+run seed001 --preset seed001 --seconds 2 --warmup 0.5 --hgrm "$TMP/x.hgrm"
 check_json "$TMP/seed001.jsonl" 'all(x["clients"] == 16 and x["depth"] == 1 for x in k)' "$COUNTS" \
 	'all(x["net"]["doorbells"] <= x["net"]["batches"] + x["net"]["window_updates"] + 4 for x in k)' \
 	'1 <= t["batch_mean"] <= 32' \

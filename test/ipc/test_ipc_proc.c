@@ -442,18 +442,22 @@ client_that_is_answered(void)
 	_exit(0); /* without a word */
 }
 
+static int answered_pipe[2];
+
 static void
 client_that_is_told_of_the_death(void)
 {
 	struct crpc_ipc_client *c = connect_soon();
 	char back[8];
-	int rc;
+	int rc, n = 0;
 
 	if (c == NULL)
 		_exit(1);
-	do
+	do {
 		rc = crpc_ipc_client_call_sync(c, now_ns(), "hello", 5, back, 8, 0);
-	while (rc == 5);
+		if (n++ == 0 && write(answered_pipe[1], "", 1) != 1)
+			_exit(3);
+	} while (rc == 5);
 	_exit(rc == -ECONNRESET ? 0 : 2);
 }
 
@@ -465,6 +469,7 @@ TEST(other_pid_namespaces_do_not_matter)
 	uint64_t end = now_ms() + 4 * SOON_MS;
 	pid_t pid, server;
 	int status;
+	char byte;
 
 	assert_non_null(s);
 	pid = contained(client_that_is_answered);
@@ -485,8 +490,11 @@ TEST(other_pid_namespaces_do_not_matter)
 	assert_int_equal(st.deaths, 1);
 	crpc_ipc_server_free(s);
 	server = child(server_main);
+	assert_ok(pipe(answered_pipe));
 	pid = contained(client_that_is_told_of_the_death);
-	usleep(20000);
+	close(answered_pipe[1]);
+	assert_int_equal(read(answered_pipe[0], &byte, 1), 1);
+	close(answered_pipe[0]);
 	end_child(server, SIGKILL);
 	assert_ok(end_child(pid, 0));
 	crpc_ipc_server_free(new_server(1, 1, 1, 1));
