@@ -9,7 +9,7 @@ usage() {
 usage: devtools/build.sh [options] [-- MESON_OPTION...]
 
   --sanitize address|thread  build with ASan and UBSan in build-asan/, or TSan in build-tsan/
-  --sanitize fuzz            build the fuzz targets for libFuzzer, with clang, ASan and UBSan, in build-fuzz/
+  --sanitize fuzz            for libFuzzer, with clang, ASan and UBSan, in build-clang-fuzz/
   --cc COMPILER              the C compiler (default gcc); with clang the folder is build-clang*/
   --dir DIR                  the build folder, instead of the one named above
   --print-dir                print the build folder and stop
@@ -58,26 +58,29 @@ while [ $# -gt 0 ]; do
 	shift
 done
 
-case $sanitize in
-fuzz) compiler=${compiler:-clang} name=build-fuzz ;;
-*) compiler=${compiler:-${CC:-gcc}} name=build
-	[[ $(basename "$compiler") != clang* ]] || name=build-clang ;;
+[ "$sanitize" = fuzz ] && default=clang || default=${CC:-gcc}
+compiler=${compiler:-$default}
+name=build
+case $(basename "$compiler") in
+clang*) name=build-clang ;;
 esac
 # -O1 keeps the stacks readable. Only programs get the sanitizer's runtime, hence no lundef.
 checked=(-Db_lundef=false -Doptimization=1 -Ddebug_checks=true)
 options=()
 case $sanitize in
 '') ;;
-fuzz) options=("-Db_sanitize=address,undefined" "${checked[@]}" -Dlibfuzzer=true) ;;
 address)
 	name+=-asan
 	options=("-Db_sanitize=address,undefined" "${checked[@]}") ;;
+fuzz)
+	name+=-fuzz
+	options=("-Db_sanitize=address,undefined" "${checked[@]}" -Dlibfuzzer=true) ;;
 thread)
 	name+=-tsan
 	options=(-Db_sanitize=thread "${checked[@]}") ;;
 *) bad_usage "--sanitize takes address, thread or fuzz, not '$sanitize'" ;;
 esac
-if [ -n "$sanitize" ] && [[ $(basename "$compiler") != clang* ]]; then
+if [ -n "$sanitize" ] && [[ $name != *clang* ]]; then
 	# gcc warns of variables that only its own instrumentation makes look uninitialized.
 	options+=(-Dc_args=-Wno-maybe-uninitialized)
 fi

@@ -74,7 +74,7 @@ for suite in "${suites[@]}"; do
 done
 case $sanitize in
 '' | address | thread) ;;
-fuzz) suites=(fuzz) ;;
+fuzz) [ ${#suites[@]} != 0 ] || suites=(fuzz) ;;
 *) bad_usage "--sanitize takes address, thread or fuzz, not '$sanitize'" ;;
 esac
 
@@ -126,6 +126,7 @@ export TSAN_OPTIONS=${TSAN_OPTIONS:-suppressions=$supp/tsan.txt:second_deadlock_
 launch=()
 case $sanitize in
 address) meson_args+=(--timeout-multiplier 4) ;;
+fuzz) meson_args+=(--timeout-multiplier $((${FUZZ_SECONDS:-3} / 60 + 1))) ;;
 thread)
 	meson_args+=(--timeout-multiplier 6 --no-suite one_thread)
 	# The shadow of gcc 12's and clang 14's TSan collides with the widest address randomization.
@@ -197,7 +198,7 @@ wanted() {
 	if [ ${#suites[@]} = 0 ]; then
 		case $1 in
 		stress) [ $stress = 1 ] ;;
-		sanitize | launch | guest) false ;;
+		fuzz | sanitize | launch | guest) false ;;
 		esac
 		return
 	fi

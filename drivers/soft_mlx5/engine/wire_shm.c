@@ -494,10 +494,12 @@ ring_attach(struct sm_wire *w, uint32_t src, uint32_t gen, bool *again)
 		return NULL;
 	}
 	if (fstat(fd, &st) == 0 && (size_t)st.st_size == sizeof(*r)) {
-		r = ring_map(fd, w->room[src]);
+		void *room = w->room[src];
+
+		/* Once: after a failure something else may be mapped there. */
+		w->room[src] = NULL;
+		r = ring_map(fd, room);
 		*again = r == NULL;
-		if (r != NULL)
-			w->room[src] = NULL;
 	}
 	close(fd);
 	if (*again)
