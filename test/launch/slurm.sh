@@ -1,11 +1,18 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Two ranks under Slurm, on two nodes that are this host: runs that verify every answer, and a sweep, end
-# without an error, each time; when a task is killed the other rank reports it and ends in bounded time; a
-# job that is cancelled prints its results and leaves nothing behind. With the default TreeWidth, since
-# Slurm's fences differ by it.
+# Two ranks under Slurm, on two nodes that are this host, or with the argument "hosts" on two hosts that
+# share nothing but a network: runs that verify every answer, and a sweep, end without an error, each
+# time; when a task is killed the other rank reports it and ends in bounded time; a job that is cancelled
+# prints its results and leaves nothing behind. With the default TreeWidth, since Slurm's fences differ
+# by it.
 . "$(dirname "$0")/../e2e/benchkv_lib.sh"
+left_behind() { nothing_left "$1"; } # WHAT
+if [ "${1:-}" = hosts ]; then
+	. "$(dirname "$0")/../e2e/hosts_lib.sh"
+	left_behind() { hosts_clean "$1"; } # WHAT
+	hosts_make 2
+fi
 . "$(dirname "$0")/slurm_lib.sh"
 
 runs_verify() {
@@ -16,7 +23,7 @@ runs_verify() {
 		grep -q '^total of 2 ranks' "$TMP/run.out" || fail "run $i: a rank gave no results"
 		! grep -q 'lost rank' "$TMP/run.err" || fail "run $i: a rank was lost"
 	done
-	nothing_left "verified runs"
+	left_behind "verified runs"
 	ok "$i runs verify every answer"
 }
 
@@ -25,7 +32,7 @@ sweep_runs() {
 	on_two_nodes 60 --sweep clients=1,2/flush=clocked,immediate --repeat 1 --seconds 0.2 --warmup 0.1 \
 		>"$TMP/sweep.out" 2>"$TMP/sweep.err" || fail "the sweep ended with $?"
 	! grep -q 'gave no results\|interrupted' "$TMP/sweep.out" || fail "the sweep is not complete"
-	nothing_left "sweep"
+	left_behind "sweep"
 	ok "a sweep gathers every rank's results of every run"
 }
 
@@ -57,12 +64,12 @@ job_cancelled() {
 	BACKGROUND="$BACKGROUND $run"
 	wait_for 30 "$TMP/cancel.out" 'clients x QD'
 	sleep 1
-	timeout 10 scancel "$(squeue -h -t RUNNING -o %i)" || fail "scancel ended with $?"
+	on_node 1 timeout 10 scancel "$(on_node 1 squeue -h -t RUNNING -o %i)" || fail "scancel ended with $?"
 	wait $run
 	[ $((SECONDS - t0)) -lt 25 ] || fail "the job did not end in time"
 	grep -q 'interrupted: results so far' "$TMP/cancel.out" || fail "no results of a cancelled job"
 	[ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] || fail "the ranks ended with $(rank_rc 0) and $(rank_rc 1)"
-	nothing_left "scancel"
+	left_behind "scancel"
 	ok "a cancelled job prints its results and leaves nothing behind"
 }
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# A Slurm cluster of two nodes on this host for the tests of this folder: munged, slurmctld and two
-# slurmd with a configuration, ports, logs and state of their own. Sourced after benchkv_lib.sh.
-# The cluster ends with the test.
+# A Slurm cluster of two nodes for the tests of this folder: munged, slurmctld and two slurmd with a
+# configuration, ports, logs and state of their own. Sourced after benchkv_lib.sh. Both nodes are this
+# host, or each is a host of hosts_lib.sh where that was sourced before. The cluster ends with the test.
 for prog in munged slurmctld slurmd srun; do
 	PATH=$PATH:/usr/sbin
 	command -v "$prog" >/dev/null || {
@@ -19,7 +19,7 @@ CLUSTER=()
 # Job steps first: their daemons are not children of this shell, but carry its mark.
 cluster_end() {
 	local pid
-	[ ! -e "$SLURM/up" ] || timeout 10 scancel -f --state=RUNNING -u root 2>/dev/null
+	[ ! -e "$SLURM/up" ] || on_node 1 timeout 10 scancel -f --state=RUNNING -u root 2>/dev/null
 	for pid in "${CLUSTER[@]}"; do
 		kill "$pid" 2>/dev/null
 	done
@@ -33,6 +33,17 @@ cluster_end() {
 }
 trap 'cluster_end; cleanup' EXIT
 
+if [ -z "${HOST_NET:-}" ]; then
+	node_host() { hostname -s; }
+	node_addr() { echo 127.0.0.1; }
+	on_node() { shift; "$@"; }
+else
+	node_host() { echo "e2e-host$1"; } # NODE
+	node_addr() { echo "$HOST_NET.$1"; } # NODE
+	on_node() { on_host "$@"; } # NODE CMD...
+	export SOFT_MLX5_WIRE=udp
+fi
+
 ports_free() { # N: numbers of TCP ports that nothing uses
 	python3 - "$1" <<-'EOT'
 	import socket, sys
@@ -44,8 +55,7 @@ ports_free() { # N: numbers of TCP ports that nothing uses
 }
 
 cluster_write() {
-	local host ports node
-	host=$(hostname -s)
+	local ports node
 	read -r -a ports < <(ports_free 3)
 	chmod 755 "$TMP"
 	mkdir -p "$SLURM/state" "$SLURM"/{spool,tmp}/node{1,2}
@@ -53,7 +63,7 @@ cluster_write() {
 	: >"$SLURM/cgroup.conf"
 	cat >"$SLURM_CONF" <<-EOT
 		ClusterName=launch
-		SlurmctldHost=$host(127.0.0.1)
+		SlurmctldHost=$(node_host 1)($(node_addr 1))
 		SlurmctldPort=${ports[0]}
 		SlurmUser=root
 		AuthType=auth/munge
@@ -75,7 +85,8 @@ cluster_write() {
 		KillWait=5
 	EOT
 	for node in 1 2; do
-		echo "NodeName=node$node NodeHostname=$host NodeAddr=127.0.0.1 Port=${ports[$node]} CPUs=2"
+		echo "NodeName=node$node NodeHostname=$(node_host $node) NodeAddr=$(node_addr $node)" \
+			"Port=${ports[$node]} CPUs=2"
 	done >>"$SLURM_CONF"
 	echo 'PartitionName=all Nodes=node1,node2 Default=YES State=UP OverSubscribe=FORCE:4' >>"$SLURM_CONF"
 }
@@ -97,11 +108,11 @@ cluster_start() {
 		[ ! -S "$SLURM/munge.sock" ] || break
 		sleep 0.1
 	done
-	daemon slurmctld slurmctld -D -c
-	daemon slurmd1 slurmd -D -N node1
-	daemon slurmd2 slurmd -D -N node2
+	daemon slurmctld on_node 1 slurmctld -D -c
+	daemon slurmd1 on_node 1 slurmd -D -N node1
+	daemon slurmd2 on_node 2 slurmd -D -N node2
 	for _ in $(seq 100); do
-		[ "$(timeout 5 sinfo -h -t idle -o %D 2>/dev/null)" != 2 ] || { : >"$SLURM/up"; return; }
+		[ "$(on_node 1 timeout 5 sinfo -h -t idle -o %D 2>/dev/null)" != 2 ] || { : >"$SLURM/up"; return; }
 		sleep 0.2
 	done
 	fail "the nodes did not become idle: $(tail -n 3 "$SLURM"/*.out)"
@@ -111,6 +122,6 @@ on_two_nodes() { # SECONDS ARG...: a rank of benchkv on each
 	local limit=$1
 	shift
 	rm -f "$TMP"/rc.*
-	timeout -k 2 "$limit" srun --mpi=pmix -N 2 -n 2 "$TMP/rank.sh" "$SOFT_MLX5" \
+	on_node 1 timeout -k 2 "$limit" srun --mpi=pmix -N 2 -n 2 "$TMP/rank.sh" "$SOFT_MLX5" \
 		"$BENCHKV" --no-huge -- --name "$SEGMENT" "$@"
 }
