@@ -10,12 +10,13 @@ usage() {
 usage: devtools/bare.sh [options]
 
 Makes a minimal Debian 12 root from the package sources of this host, clones HEAD into it, runs
-usertools/demo.sh and devtools/test.sh there as root, each without options, in mount and process
+usertools/demo.sh and devtools/test.sh there as root, as the README says, in mount and process
 namespaces of their own, prints the time and disk space of each step, and removes everything, also
 when it fails or is interrupted. Changes that are not committed are not part of it.
 
   --order demo-test|test-demo  which of the two runs first (default demo-test)
   --demo-only                  leave out devtools/test.sh
+  --again                      give test.sh this option: failed tests get a second try
   --keep                       leave the root and print where it is
 
 Needs Debian 12, root and 4 GiB of disk space in TMPDIR (default /var/tmp); installs mmdebstrap and
@@ -37,6 +38,7 @@ cannot_run() {
 
 order=(demo test)
 keep=0
+again=
 demo_only=0
 while [ $# -gt 0 ]; do
 	case $1 in
@@ -47,6 +49,7 @@ while [ $# -gt 0 ]; do
 		*) bad_usage "--order takes demo-test or test-demo, not '${2:-}'" ;;
 		esac
 		shift ;;
+	--again) again=' --again' ;;
 	--keep) keep=1 ;;
 	--demo-only) demo_only=1 ;;
 	-h | --help) usage; exit 0 ;;
@@ -156,7 +159,7 @@ for command in "${order[@]}"; do
 	case $command in
 	demo) timed demo.sh inside usertools/demo.sh ;;
 	test)
-		timed test.sh inside devtools/test.sh
+		timed test.sh inside "devtools/test.sh$again"
 		counts=$(tail -n 1 "$work/log") ;;
 	esac
 done

@@ -9,9 +9,10 @@ usage() {
 usage: devtools/test.sh [options] [TEST...]
 
 Without options: install missing packages, make the release build and run every test of the suites
-fast and e2e. The last lines are the skipped tests with the reason of each, and "N passed,
-N failed, N skipped"; the exit status is 0 if none failed. A test that is skipped because something
-is not installed counts as failed, unless --no-packages is given.
+fast and e2e. The last lines are the skipped tests with the reason of each, the failed ones with
+the end of their output, and "N passed, N failed, N skipped"; the exit status is 0 if none failed. A
+test that is skipped because something is not installed counts as failed, unless --no-packages is
+given.
 
   --sanitize address|thread  run the same tests on a build with ASan and UBSan, or with TSan
   --sanitize fuzz            the suite fuzz: each target explores with libFuzzer for FUZZ_SECONDS (3)
@@ -21,6 +22,8 @@ is not installed counts as failed, unless --no-packages is given.
   --stress                   the suite stress too (minutes)
   --repeat N                 run everything N times
   --fail-fast                stop at the first failure
+  --again                    run at most two failed tests once more, alone, and name those that pass then
+                             as unsteady; never one with a finding of a sanitizer. For shared machines
   --list                     build, show suite and name of every test and stop
   --no-packages              install nothing
 TEST is a name as --list shows it.
@@ -42,6 +45,7 @@ suites=()
 stress=0
 list=0
 packages=1
+again=0
 repeat=1
 meson_args=()
 tests=()
@@ -58,6 +62,7 @@ while [ $# -gt 0 ]; do
 		shift ;;
 	--stress) stress=1 ;;
 	--fail-fast) meson_args+=(--maxfail 1) ;;
+	--again) again=2 ;;
 	--list) list=1 ;;
 	--no-packages) packages=0 ;;
 	-h | --help) usage; exit 0 ;;
@@ -81,10 +86,10 @@ esac
 passed=0
 failed=0
 skipped=0
-skips=()
+remarks=()
 
 finish() {
-	[ ${#skips[@]} = 0 ] || printf 'skipped: %s\n' "${skips[@]}" | sort -u
+	[ ${#remarks[@]} = 0 ] || printf '%s\n' "${remarks[@]}" | awk '!seen[$0]++'
 	[ $((passed + failed + skipped)) != 0 ] || echo "test.sh: there is no such test" >&2
 	echo "$passed passed, $failed failed, $skipped skipped"
 	[ "$failed" = 0 ] && [ "$passed" != 0 ]
@@ -136,20 +141,31 @@ thread)
 	fi ;;
 esac
 
-# One line for each skipped test of a log of meson: its name and its reason: what it printed after
-# "skip: ", else its last line.
-skips_of() { # LOG
+# Of a log of meson: "skipped: NAME: REASON" of each skipped test, the reason being what it printed
+# after "skip: ", else its last line; and "failed: NAME: LINE" of the last 12 lines of each failed one.
+remarks_of() { # LOG
 	python3 - "$1" <<-'EOF'
 		import json
 		import sys
 		for line in open(sys.argv[1]):
 		    test = json.loads(line)
+		    name = test['name'].split(' / ')[-1]
+		    said = '\n'.join(test.get(k) or '' for k in ('stdout', 'stderr')).strip().splitlines()
 		    if test['result'] == 'SKIP':
-		        said = ((test.get('stdout') or '') + (test.get('stderr') or '')).strip().splitlines()
 		        said = [line for line in said if line.startswith('skip: ')] or said
-		        reason = said[-1].removeprefix('skip: ') if said else 'no reason given'
-		        print(f"{test['name'].split(' / ')[-1]}: {reason}")
+		        print(f"skipped: {name}: {said[-1].removeprefix('skip: ') if said else 'no reason given'}")
+		    elif test['result'] not in ('OK', 'EXPECTEDFAIL'):
+		        for line in [test['result'].lower()] + said[-12:]:
+		            print(f'failed: {name}: {line}')
 	EOF
+}
+
+# With --again: run a failed test of this log once more. Prints its name if it passes.
+steady_again() { # LOG NAME
+	local name=$2
+	! grep -F " / $name\"" "$1" | grep -q 'Sanitizer: \|runtime error: ' &&
+		"${launch[@]}" meson test -C "$dir" --no-rebuild --logbase again "${meson_args[@]}" "$name" \
+			</dev/null >"$dir/meson-logs/again.out" 2>&1
 }
 
 # Runs one part of the tests and adds what its log counts. A run that left no log has failed, unless
@@ -170,7 +186,7 @@ run_part() {
 		fi
 		return
 	fi
-	local total ok skip bad missing these
+	local total ok skip bad missing these name
 	total=$(grep -c '"result": "' "$log")
 	ok=$(grep -c '"result": "\(OK\|EXPECTEDFAIL\)"' "$log")
 	skip=$(grep -c '"result": "SKIP"' "$log")
@@ -179,10 +195,19 @@ run_part() {
 		echo "test.sh: meson test stopped with status $rc though no test failed" >&2
 		bad=1
 	fi
-	mapfile -t these < <(skips_of "$log")
-	skips+=("${these[@]}")
+	mapfile -t these < <(remarks_of "$log")
+	remarks+=("${these[@]}")
+	while read -r name; do
+		[ $again -gt 0 ] && [ -n "$name" ] || break
+		again=$((again - 1))
+		if steady_again "$log" "$name"; then
+			remarks+=("unsteady: $name: failed, and passed when it ran again alone")
+			bad=$((bad - 1))
+			ok=$((ok + 1))
+		fi
+	done < <(printf '%s\n' "${these[@]}" | sed -n 's/^failed: \([^:]*\): .*/\1/p' | sort -u)
 	if [ $packages = 1 ]; then
-		missing=$(printf '%s\n' "${these[@]}" | grep -c ' is not installed')
+		missing=$(printf '%s\n' "${these[@]}" | grep -c '^skipped: .* is not installed')
 		[ "$missing" = 0 ] || echo "test.sh: $missing skipped tests count as failed: what they" \
 			"need is not in devtools/packages.sh" >&2
 		skip=$((skip - missing))
