@@ -46,17 +46,20 @@ guest_packages=(                # devtools/guest.sh, the suite "guest"
 bare_packages=(                 # devtools/bare.sh
 	mmdebstrap git
 )
+deb_packages=(                  # devtools/deb.sh
+	dpkg-dev debhelper fakeroot lintian
+)
 cross_packages=(                # devtools/cross.sh
 	gcc-aarch64-linux-gnu qemu-user mmdebstrap
 )
 
 usage() {
 	cat <<'EOF'
-usage: devtools/packages.sh [--list] [build|run|test|peers|docs|launch|guest|bare|cross]...
+usage: devtools/packages.sh [--list] [build|run|test|peers|docs|launch|guest|bare|deb|cross]...
 
 Install the Debian packages that building, running and testing need (default: all groups but launch,
-guest, bare and cross). Nothing happens when everything is there. Needs root or sudo only when something is
-missing.
+guest, bare, deb and cross). Nothing happens when everything is there. Needs root or sudo only when
+something is missing.
 
   --list   print the package names, one a line, and install nothing
 
@@ -75,7 +78,7 @@ for arg in "$@"; do
 	case $arg in
 	--list) list_only=1 ;;
 	-h | --help) usage; exit 0 ;;
-	build | run | test | peers | docs | launch | guest | bare | cross) groups+=("$arg") ;;
+	build | run | test | peers | docs | launch | guest | bare | deb | cross) groups+=("$arg") ;;
 	*) usage >&2; echo "packages.sh: unknown argument '$arg'" >&2; exit 2 ;;
 	esac
 done
