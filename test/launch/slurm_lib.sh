@@ -14,23 +14,29 @@ done
 
 SLURM=$TMP/slurm
 export SLURM_CONF=$SLURM/slurm.conf
-CLUSTER=()
 
 # Job steps first: their daemons are not children of this shell, but carry its mark.
 cluster_end() {
 	local pid
 	[ ! -e "$SLURM/up" ] || on_node 1 timeout 10 scancel -f --state=RUNNING -u root 2>/dev/null
-	for pid in "${CLUSTER[@]}"; do
+	for pid in $(cluster_pids); do
 		kill "$pid" 2>/dev/null
 	done
 	for _ in $(seq 50); do
-		kill -0 "${CLUSTER[@]}" 2>/dev/null || break
+		[ -n "$(cluster_pids)" ] || break
 		sleep 0.1
 	done
-	for pid in "${CLUSTER[@]}" $(pids_of slurmstepd); do
+	for pid in $(cluster_pids) $(pids_of slurmstepd); do
 		kill -9 "$pid" 2>/dev/null
 	done
 }
+
+cluster_pids() {
+	pids_of munged
+	pids_of slurmctld
+	pids_of slurmd
+}
+
 trap 'cluster_end; cleanup' EXIT
 
 if [ -z "${HOST_NET:-}" ]; then
@@ -95,7 +101,6 @@ daemon() { # NAME CMD...
 	local name=$1
 	shift
 	"$@" >"$TMP/$name.out" 2>&1 &
-	CLUSTER+=("$!")
 	disown $!
 }
 
