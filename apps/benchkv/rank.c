@@ -89,6 +89,8 @@ create_service(struct kv_rank *r)
 			.lcore = (int)kv_rank_lcore(r, i)};
 	r->conf.place = place;
 	r->conf.name = r->opt.name == NULL ? name : r->opt.name;
+	if (r->opt.name == NULL)
+		crpc_shm_sweep(NULL, "benchkv."); /* Of runs that were killed. */
 	for (uint32_t i = 0; i < attempts && s == NULL; i++) {
 		snprintf(name, sizeof(name), "benchkv.%u%s", i,
 			r->boot.size * r->daemons == 1 ? ".0" : "");

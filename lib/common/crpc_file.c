@@ -4,6 +4,8 @@
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -47,4 +49,19 @@ __crpc_file_is_private(int fd)
 
 	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
 		st.st_uid == geteuid();
+}
+
+uint64_t
+__crpc_meminfo(const char *line)
+{
+	FILE *f = fopen("/proc/meminfo", "re");
+	uint64_t kib = UINT64_MAX >> 10;
+	char text[128];
+
+	while (f != NULL && fgets(text, sizeof(text), f) != NULL)
+		if (strncmp(text, line, strlen(line)) == 0)
+			kib = strtoull(text + strlen(line), NULL, 10);
+	if (f != NULL)
+		fclose(f);
+	return kib;
 }

@@ -21,8 +21,6 @@ attr_complete(struct crpc_flux_attr *a)
 		return -EINVAL;
 	if (!crpc_is_pow2(a->window))
 		return crpc_fail(-EINVAL, "flux window %u is not a power of two", a->window);
-	if ((a->alloc == NULL) != (a->release == NULL))
-		return crpc_fail(-EINVAL, "flux alloc and release come together or not at all");
 	return 0;
 }
 
@@ -69,17 +67,6 @@ __crpc_flux_chan_put(struct flux_chan *ch)
 		;
 }
 
-static void
-chan_free(struct flux_chan *ch)
-{
-	const struct crpc_flux_attr *a = &ch->flux->attr;
-
-	if (a->release != NULL)
-		a->release(ch, a->arg);
-	else
-		crpc_mem_free(ch);
-}
-
 /* Under the lock. */
 static void
 free_dead(struct crpc_flux *flux)
@@ -89,8 +76,7 @@ free_dead(struct crpc_flux *flux)
 
 	for (; ch != NULL; ch = next) {
 		next = ch->next;
-		flux->memory -= ch->len;
-		chan_free(ch);
+		crpc_mem_free(ch);
 	}
 }
 
@@ -156,22 +142,6 @@ chan_orders(struct flux_chan *ch, uint32_t *entries, uint32_t start)
 	crpc_store_relaxed(&ch->done, start);
 }
 
-static char *
-chan_memory(struct crpc_flux *flux, uint32_t caller, uint32_t server, size_t len)
-{
-	const struct crpc_flux_attr *a = &flux->attr;
-	char *mem;
-
-	if (a->alloc == NULL)
-		return crpc_mem_alloc(
-			"flux_channel", len, CRPC_CACHE_GUARD, &flux->node[server]->at);
-	mem = a->alloc(len, a->arg);
-	if (mem == NULL)
-		return crpc_fail(
-			NULL, "no memory for the channel %u>%u (%zu bytes)", caller, server, len);
-	return memset(mem, 0, len);
-}
-
 /*
  * One piece of memory, where the server is: the channel, the caller's table, the server's, entries,
  * payloads, rings.
@@ -192,7 +162,7 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 
 	for (size_t i = 0; i < CRPC_DIM(sizes); i++)
 		len += crpc_align_up(sizes[i], CRPC_CACHE_GUARD);
-	mem = chan_memory(flux, caller, server, len);
+	mem = crpc_mem_alloc("flux_channel", len, CRPC_CACHE_GUARD, &flux->node[server]->at);
 	if (mem == NULL)
 		return NULL;
 	part[0] = mem;
@@ -209,7 +179,6 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	ch->deadline_ns = a->deadline_ns;
 	ch->flux = flux;
 	ch->serial = ++flux->serial;
-	ch->len = len;
 	__crpc_calls_init(&ch->calls, part[1], nslots, sizeof(struct rpc_call), a->start);
 	ch->calls.last = rpc_call_at(&ch->calls, nslots);
 	ch->held = (uint64_t *)(void *)part[2];
@@ -220,7 +189,7 @@ chan_create(struct crpc_flux *flux, uint32_t caller, uint32_t server)
 	/* Slot 1 begins a line. */
 	ch->buf = part[5] + crpc_align_up(stride, CRPC_CACHE_LINE) - stride;
 	if (__crpc_flux_rings_init(ch, a, part[6]) != 0) {
-		chan_free(ch);
+		crpc_mem_free(ch);
 		return NULL;
 	}
 	return ch;
@@ -257,7 +226,6 @@ crpc_flux_connect(struct crpc_flux_node *node, uint32_t peer, struct crpc_flux_e
 		rc = -ENOMEM;
 		goto unlock;
 	}
-	flux->memory += ch->len;
 	ch->next = crpc_load_relaxed(&other->inbox);
 	/* R22: the channel before the pointer to it. Pairs with A24. */
 	while (!crpc_cas_acq_rel(&other->inbox, &ch->next, ch))
@@ -402,45 +370,4 @@ const struct crpc_flux_stats *
 crpc_flux_node_stats(const struct crpc_flux_node *node)
 {
 	return &node->stats;
-}
-
-size_t
-crpc_flux_memory(struct crpc_flux *flux)
-{
-	size_t len;
-
-	pthread_mutex_lock(&flux->lock);
-	free_dead(flux);
-	len = flux->memory;
-	pthread_mutex_unlock(&flux->lock);
-	return len;
-}
-
-int
-crpc_flux_check(const struct crpc_flux_node *node)
-{
-	const struct rpc_call *call;
-	const struct flux_chan *ch;
-	uint32_t k, open, ended;
-
-	for (uint32_t i = 0; i < node->nout; i++) {
-		ch = node->out[i];
-		for (k = 1, open = ended = 0; k <= ch->nslots; k++) {
-			call = rpc_call_at(&ch->calls, k);
-			open += rpc_call_is_open(call);
-			ended += call->deadline_ns == RPC_ENDED;
-			if (rpc_call_index(&ch->calls, call->id) != k)
-				return crpc_fail(-EFAULT, "audit: %u>%u slot %u has id 0x%x",
-					ch->caller, ch->server, k, call->id);
-		}
-		if (open != ch->calls.open || ended != ch->calls.ended || ch->notes > ended)
-			return crpc_fail(-EFAULT,
-				"audit: %u>%u open %u, ended %u; counted %u, %u, notes %u",
-				ch->caller, ch->server, open, ended, ch->calls.open,
-				ch->calls.ended, ch->notes);
-		if (node->ep[ch->server].ch != ch)
-			return crpc_fail(
-				-EFAULT, "audit: channel to %u is listed twice", ch->server);
-	}
-	return 0;
 }

@@ -20,8 +20,8 @@
  *     crpc_flux_free(flux)                         when all nodes have left
  *
  * Threads: create and free are the setup thread's; join, connect and leave may be called while
- * others run, crpc_flux_memory() too. They lock, allocate and free; nothing else does. Everything
- * else that takes a node or an endpoint belongs to one lcore. One lcore may own several nodes.
+ * others run. They lock, allocate and free; nothing else does. Everything else that takes a node or
+ * an endpoint belongs to one lcore. One lcore may own several nodes.
  *
  * Ownership: a request's bytes stay readable until its reply, fail or release, in whatever order
  * these are given and also if its caller leaves; a completion's until the next poll of that node.
@@ -81,10 +81,6 @@ struct crpc_flux_attr {
 	uint32_t msg_size;              /**< Bytes of the largest message; default 32. */
 	uint64_t deadline_ns;           /**< Of a call; 0: none. */
 	uint32_t start; /**< First value of all counters; a test starts near their end. */
-	/** Memory for channels, aligned to CRPC_CACHE_GUARD; NULL: of lib/mem, at the receiver. */
-	void *(*alloc)(size_t len, void *arg);
-	void (*release)(void *mem, void *arg);
-	void *arg;
 };
 
 /** Counters of one node, written by its owner. */
@@ -258,12 +254,6 @@ uint32_t crpc_flux_pending(const struct crpc_flux_node *node, uint32_t peer);
 
 /** The node's counters. */
 const struct crpc_flux_stats *crpc_flux_node_stats(const struct crpc_flux_node *node);
-
-/** Bytes of all channels that a node uses now. Any thread. */
-size_t crpc_flux_memory(struct crpc_flux *flux);
-
-/** Audit the node's tables. 0, or -EFAULT; the log names the rule. For tests. */
-int crpc_flux_check(const struct crpc_flux_node *node);
 
 CRPC_END_DECLS
 

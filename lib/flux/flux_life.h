@@ -23,8 +23,7 @@ struct rte_ring;
 
 struct crpc_flux {
 	struct crpc_flux_attr attr;
-	pthread_mutex_t lock; /* node[], receiver[], memory, serial, recvs */
-	size_t memory;
+	pthread_mutex_t lock; /* node[], receiver[], serial, recvs */
 	uint64_t serial; /* of the newest channel */
 	uint64_t recvs; /* above those in all tokens of nodes that left */
 	struct crpc_flux_node *node[CRPC_FLUX_NODES_MAX];

@@ -81,7 +81,6 @@ struct flux_chan {
 	struct crpc_flux *flux;
 	uint64_t serial;        /* of the flux's channels */
 	struct flux_chan *next; /* in the server's inbox, arriving or departed, or in the dead */
-	size_t len;
 	_Atomic uint32_t left; /* sides that will not use it again */
 	/* Each written once, by the side that leaves. */
 	crpc_aligned(CRPC_CACHE_GUARD) _Atomic uint32_t caller_gone;

@@ -78,7 +78,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <sys/types.h>
 
 #include "crpc_config.h"
@@ -116,8 +115,6 @@ struct crpc_ipc_server_conf {
 	mode_t mode;          /**< Who may connect; 0: 0600, the same user. Not with memfd. */
 	gid_t gid;            /**< The segment's group; 0 or (gid_t)-1: the process's. */
 	bool huge;            /**< Huge pages. */
-	bool numa_bind;       /**< Memory of numa_node alone. */
-	uint32_t numa_node;   /**< Ignored on a machine of one node. */
 	/**
 	 * Memory without a name, which no process can truncate. Clients get it over a Unix socket
 	 * in dir, which reap() answers, if the kernel says that they are whom `allow` lists.
@@ -326,9 +323,6 @@ void crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_serv
 /** Requests received from the client with this id since it connected; 0: there is none. */
 uint64_t crpc_ipc_server_requests(const struct crpc_ipc_server *s, uint32_t peer);
 
-/** Write the server, its counters and its clients as text. */
-void crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out);
-
 /* ---- client ---- */
 
 /** Whom crpc_ipc_client_connect() connects to. Zero it, then set what is wanted. */
@@ -349,9 +343,7 @@ struct crpc_ipc_client_stats {
 	struct crpc_rpc_counts rpc; /**< requests and replies are 0. */
 	uint64_t failed;            /**< Completions with a status other than 0. */
 	uint64_t rings;             /**< Times it woke the server's interest in it. */
-	uint64_t polls;             /**< Counted by CRPC_IPC_CHECK_POLLS. */
 	uint64_t probes;            /**< Questions to the kernel. */
-	uint64_t beats; /**< The server's heartbeat when last looked at: its reap() calls. */
 };
 
 struct crpc_ipc_client;
@@ -548,9 +540,6 @@ uint32_t crpc_ipc_client_depth(const struct crpc_ipc_client *c);
 
 /** Calls that are open, without one-way messages and calls that timed out. */
 uint32_t crpc_ipc_client_open(const struct crpc_ipc_client *c);
-
-/** Bytes of a request at most. */
-uint32_t crpc_ipc_client_req_max(const struct crpc_ipc_client *c);
 
 /** Bytes of a response at most. */
 uint32_t crpc_ipc_client_resp_max(const struct crpc_ipc_client *c);

@@ -97,7 +97,6 @@ struct crpc_ipc_client {
 	uint64_t probe_ns;
 	uint64_t probed_ns; /**< When the kernel was last asked. */
 	struct ipc_ctl *ctl;
-	_Atomic uint64_t *beat;
 	struct ipc_bell *bell;
 	struct crpc_arena_cache *arena; /**< NULL: no blocks. */
 	uint32_t server_member;         /**< The server's number there; 0: it takes none. */

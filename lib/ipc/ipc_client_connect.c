@@ -198,7 +198,6 @@ join(struct crpc_ipc_client *c, uint64_t end_ns)
 	if (rc != 0)
 		return rc;
 	line = crpc_shm_ptr(c->seg, IPC_SERVER_OFF, sizeof(*line));
-	c->beat = &line->beat;
 	c->server_member = line->member;
 	c->bell = crpc_shm_ptr(c->seg, IPC_BELL_OFF, sizeof(*c->bell));
 	rc = place_init(c, &lay);
@@ -298,12 +297,6 @@ uint32_t
 crpc_ipc_client_open(const struct crpc_ipc_client *c)
 {
 	return c->calls.open;
-}
-
-uint32_t
-crpc_ipc_client_req_max(const struct crpc_ipc_client *c)
-{
-	return c->req_max;
 }
 
 uint32_t

@@ -88,8 +88,6 @@ __crpc_ipc_bad_answer(struct crpc_ipc_client *c)
 static void
 check_server(struct crpc_ipc_client *c, uint64_t now)
 {
-	c->stats.polls += CRPC_IPC_CHECK_POLLS;
-	c->stats.beats = crpc_load_relaxed(c->beat);
 	/* A5 pairs with R5 in __crpc_ipc_drop(). */
 	if (crpc_load_acquire(&c->ctl->verdict) != 0) {
 		disconnect(c, -EPROTO, "the server dropped it for breaking the protocol");

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The server's slow path: create and free, who comes, who leaves, who died, who lied. */
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 
 #include "crpc_arena.h"
@@ -55,8 +54,6 @@ segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *con
 		.memfd = conf->memfd,
 		.allow = conf->allow,
 		.prefault = true,
-		.numa_bind = conf->numa_bind,
-		.numa_node = conf->numa_node,
 	};
 	struct ipc_server_line *line;
 
@@ -448,42 +445,7 @@ __crpc_ipc_drop(struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_
 	CRPC_CRASH_POINT("ipc.drop.2");
 }
 
-/* ---- for people ---- */
-
-void
-crpc_ipc_server_dump(const struct crpc_ipc_server *s, FILE *out)
-{
-	static const char *const names[] = {"absent", "served", "dropped", "left"};
-	struct crpc_ipc_server_stats st;
-	const struct ipc_peer *p;
-
-	crpc_ipc_server_stats(s, &st);
-	fprintf(out, "%s: %u of %u clients, depth %u, request %u and response %u bytes\n",
-			crpc_shm_path(s->seg), st.clients, s->lay.max_clients, s->lay.depth,
-			s->lay.req_max, s->lay.resp_max);
-	fprintf(out,
-		"  recvs %" PRIu64 ", requests %" PRIu64 ", replies %" PRIu64
-		", open %u, stale tokens %" PRIu64 "\n",
-		st.recvs, st.rpc.requests, st.rpc.replies, st.open, st.stale);
-	fprintf(out,
-		"  connects %" PRIu64 ", closes %" PRIu64 ", deaths %" PRIu64
-		", lost calls %" PRIu64 ", dropped %" PRIu64 ", reaps %" PRIu64 "\n",
-		st.connects, st.closes, st.deaths, st.lost_calls, st.rpc.malformed, st.reaps);
-	fprintf(out, "  awake %u, sleeps %" PRIu64 ", wakes %" PRIu64 ", blocks %" PRIu64
-		     ", refused blocks %" PRIu64 "\n",
-			st.awake, st.sleeps, st.wakes, st.blocks, st.bad_blocks);
-	for (uint32_t i = 0; i < s->lay.max_clients; i++) {
-		p = &s->peers[i];
-		if (p->state == IPC_PEER_ABSENT)
-			continue;
-		fprintf(out,
-				"  client %u: %s%s, pid %u, generation %u, requests %" PRIu64
-				", responses %" PRIu64 ", open %u\n",
-				p->id, names[p->state], (p->sleep & 1) != 0 ? ", asleep" : "",
-				p->ctl->pid, p->gen, p->req_seq - 1,
-				p->resp_seq - 1, p->open);
-	}
-}
+/* ---- getters ---- */
 
 uint64_t
 crpc_ipc_server_requests(const struct crpc_ipc_server *s, uint32_t peer)

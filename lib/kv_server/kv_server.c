@@ -166,6 +166,16 @@ open_segment(struct crpc_kv_server *s, struct kv_part *p)
 	return p->d->ipc == NULL ? -errno : 0;
 }
 
+/* A service that was killed may have had more ranks and daemons: what it left goes. */
+static void
+sweep_segments(const struct crpc_kv_server_conf *c)
+{
+	char prefix[64];
+
+	snprintf(prefix, sizeof(prefix), "%s.", c->name);
+	crpc_shm_sweep(NULL, prefix);
+}
+
 static int
 open_store(struct crpc_kv_server *s, uint32_t i)
 {
@@ -298,6 +308,8 @@ open_all(struct crpc_kv_server *s)
 		if (rc == 0)
 			rc = open_segment(s, &s->part[i]);
 	}
+	if (rc == 0 && s->conf.front == NULL)
+		sweep_segments(&s->conf);
 	for (uint32_t i = 0; i < s->conf.daemons && rc == 0; i++) {
 		near(&s->conf, i);
 		rc = open_net(s, i);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory from the kernel: hugepages, transparent ones, pages. */
 #include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -11,6 +9,7 @@
 #include <numaif.h>
 
 #include "crpc_atomic.h"
+#include "crpc_file.h"
 #include "mem_source.h"
 
 #define NODES_MAX 1024u
@@ -77,16 +76,7 @@ prefer(char *mem, size_t len, int node, int mode)
 static bool
 fits(size_t len, const char *name)
 {
-	FILE *f = len < ASK_MIN ? NULL : fopen("/proc/meminfo", "re");
-	size_t kib = SIZE_MAX;
-	char line[128];
-
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-		if (strncmp(line, name, strlen(name)) == 0)
-			kib = strtoull(line + strlen(name), NULL, 10);
-	if (f != NULL)
-		fclose(f);
-	return len >> 10 < kib;
+	return len < ASK_MIN || len >> 10 < __crpc_meminfo(name);
 }
 
 static char *

@@ -110,13 +110,13 @@ drop_damaged(struct crpc_arena_cache *c, struct arena_bin *bin, uint64_t *ref)
 {
 	void *p = NULL;
 
-	c->stats.damaged++;
+	c->damaged++;
 	c->held -= bin->size;
 	while (p == NULL && bin->n != 0) {
 		c->cached -= bin->size;
 		p = use_entry(c, &bin->e[--bin->n], ref);
 		if (p == NULL) {
-			c->stats.damaged++;
+			c->damaged++;
 			c->held -= bin->size;
 		}
 	}
@@ -180,7 +180,6 @@ free_full(struct crpc_arena_cache *c, uint32_t cls, uint64_t ref, arena_word *wo
 	const struct arena_entry e = {.ref = ref, .word = word};
 	struct arena_bin *bin = &c->bin[cls];
 
-	c->stats.flushes++;
 	if (bin->max != 0) {
 		__crpc_arena_flush_bin(c, cls, (bin->n + 1) / 2);
 		if (c->cached + bin->size > c->cache_bytes)
@@ -381,25 +380,6 @@ crpc_arena_view(const struct crpc_arena *a, uint64_t ref, uint64_t *size)
 	return a->base + arena_ref_off(ref);
 }
 
-int
-crpc_arena_ref(const struct crpc_arena_cache *c, const void *ptr, uint64_t *ref)
-{
-	uint64_t off = (uint64_t)((uintptr_t)ptr - (uintptr_t)c->base), w;
-	struct arena_place at;
-	int rc;
-
-	if (off >= c->a->l.h.len || off % (1u << ARENA_GRAIN_LOG2) != 0)
-		return -EINVAL;
-	rc = locate(c->a, arena_ref_make(off, 0), &at);
-	if (rc != 0)
-		return rc;
-	w = look(c->a, &at);
-	if ((uint32_t)w != (uint32_t)c->word_alloc)
-		return why_not(w, w);
-	*ref = arena_ref_make(off, word_gen(w));
-	return 0;
-}
-
 void
 crpc_arena_hand_over(struct crpc_arena_cache *c)
 {
@@ -421,7 +401,6 @@ crpc_arena_of(const struct crpc_arena_cache *c)
 void
 crpc_arena_cache_stats(const struct crpc_arena_cache *c, struct crpc_arena_cache_stats *st)
 {
-	*st = c->stats;
-	st->held = c->held;
-	st->cached = c->cached;
+	*st = (struct crpc_arena_cache_stats){
+		.held = c->held, .cached = c->cached, .damaged = c->damaged};
 }

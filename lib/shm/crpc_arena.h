@@ -77,7 +77,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "crpc_shm.h"
 
@@ -200,15 +199,6 @@ void *crpc_arena_alloc(struct crpc_arena_cache *c, uint64_t size, uint64_t *ref)
 int crpc_arena_free(struct crpc_arena_cache *c, uint64_t ref);
 
 /**
- * The ref of the block that this member holds and that starts at @p ptr.
- *
- * @return
- *   0 with *ref set, or -EINVAL (outside of the arena, or no block starts there), -ESTALE (it is
- *   free), -EPERM (another member holds it).
- */
-int crpc_arena_ref(const struct crpc_arena_cache *c, const void *ptr, uint64_t *ref);
-
-/**
  * Hand a block over. From here on this member must not touch it, or only read it until it is taken.
  *
  * @param c, ref
@@ -278,14 +268,10 @@ uint64_t crpc_arena_block_size(const struct crpc_arena *a, uint64_t size);
 /** Give all cached blocks back to the arena. */
 void crpc_arena_flush(struct crpc_arena_cache *c);
 
-/** Numbers of one member. Counted by the member itself: of others see crpc_arena_usage(). */
+/** Numbers of one member, counted by itself. */
 struct crpc_arena_cache_stats {
 	uint64_t held;    /**< Bytes allocated and cached. */
 	uint64_t cached;  /**< Bytes cached. */
-	uint64_t fills;   /**< Times that the cache was empty. */
-	uint64_t flushes; /**< Times that it was full. */
-	uint64_t carves;  /**< Spans cut. */
-	uint64_t trims;   /**< Searches of the whole arena for lack of memory. */
 	uint64_t damaged; /**< Words of its own that another process had overwritten. */
 };
 
@@ -315,17 +301,6 @@ struct crpc_arena_reclaimed {
  */
 int crpc_arena_reclaim(struct crpc_arena *a, uint32_t budget, struct crpc_arena_reclaimed *found);
 
-/** What one member holds, counted by a walk over the arena. */
-struct crpc_arena_usage {
-	uint64_t allocated; /**< Bytes. */
-	uint64_t cached;
-	uint64_t given; /**< In transit from it. */
-	uint64_t to_it; /**< In transit to it. */
-};
-
-/** Count what @p member holds. 0, or -EINVAL if there is no such number. */
-int crpc_arena_usage(struct crpc_arena *a, uint32_t member, struct crpc_arena_usage *u);
-
 /** What crpc_arena_check() counted. */
 struct crpc_arena_report {
 	uint32_t units;         /**< All units of 64 KiB. */
@@ -351,9 +326,6 @@ struct crpc_arena_report {
  *   0, or -EPROTO with the first finding said and all counted.
  */
 int crpc_arena_check(struct crpc_arena *a, struct crpc_arena_report *report);
-
-/** Write the arena's sizes, classes in use, members and what they hold, for people. */
-void crpc_arena_dump(struct crpc_arena *a, FILE *out);
 
 CRPC_END_DECLS
 

@@ -135,8 +135,6 @@ struct crpc_shm_conf {
 	bool huge;             /**< The directory must be a hugetlbfs; memfd: of huge pages. */
 	bool memfd;            /**< Memory without a name, its descriptor passed over a socket. */
 	bool prefault;         /**< Map every page now rather than at its first use. */
-	bool numa_bind;        /**< Take the pages of numa_node alone. */
-	uint32_t numa_node;    /**< Ignored on a machine of one node. */
 	/** memfd: who may attach; copied. NULL: the same user and root. */
 	const struct crpc_shm_allow *allow;
 };
@@ -153,7 +151,7 @@ struct crpc_shm_lock;
  *
  * @return
  *   The segment in state INIT, or NULL with errno:
- *   EINVAL (name, size, node or allow list), ENOENT (no such directory; no hugetlbfs mounted),
+ *   EINVAL (name, size or allow list), ENOENT (no such directory; no hugetlbfs mounted),
  *   EACCES (the directory or the leftover), EADDRINUSE (a living owner has that name, or a
  *   process listens at its socket), EEXIST (a
  *   file of that name is no segment), ENOSPC (not enough shared memory or huge pages), ENOMEM,

@@ -19,12 +19,6 @@ stride_of(const struct crpc_xlate *x)
 	return UINT64_C(1) << x->shift;
 }
 
-static uintptr_t
-slot_of(const struct crpc_xlate *x, uint32_t id)
-{
-	return x->window + ((uintptr_t)(id - 1) << x->shift);
-}
-
 /* Addresses for all slots, at a multiple of a slot's size. */
 static int
 reserve(struct crpc_xlate *x)
@@ -47,8 +41,7 @@ struct crpc_xlate *
 crpc_xlate_create(uint32_t max_segments, uint64_t max_size)
 {
 	struct crpc_xlate *x;
-	uint64_t stride;
-	int rc = -ENOMEM;
+	int rc;
 
 	if (max_segments == 0 || max_segments > CRPC_XLATE_SEGS_MAX || max_size == 0 ||
 		max_size > CRPC_XLATE_OFF_MASK + 1 ||
@@ -58,185 +51,72 @@ crpc_xlate_create(uint32_t max_segments, uint64_t max_size)
 			"%" PRIu64 " at most, and together %" PRIu64,
 			max_segments, max_size, CRPC_XLATE_SEGS_MAX, CRPC_XLATE_OFF_MASK + 1,
 			CRPC_XLATE_WINDOW_MAX));
-	stride = crpc_max(crpc_pow2_ceil(max_size), STRIDE_MIN);
-	x = calloc(1, sizeof(*x));
+	x = calloc(1, sizeof(*x) + (max_segments + 1) * sizeof(x->seg[0]));
 	if (x == NULL)
-		goto err;
+		return NULL;
 	x->slots = max_segments + 1;
-	x->shift = crpc_log2(stride);
-	x->seg = aligned_alloc(
-		CRPC_CACHE_LINE, crpc_align_up(x->slots * sizeof(*x->seg), CRPC_CACHE_LINE));
-	x->order = calloc(max_segments, sizeof(*x->order));
-	if (x->seg == NULL || x->order == NULL)
-		goto err_tables;
-	memset(x->seg, 0, x->slots * sizeof(*x->seg));
+	x->shift = crpc_log2(crpc_max(crpc_pow2_ceil(max_size), STRIDE_MIN));
 	rc = reserve(x);
-	if (rc == 0)
-		return x;
-
-err_tables:
-	free(x->seg);
-	free(x->order);
-	free(x);
-err:
-	return crpc_null(rc);
+	if (rc != 0) {
+		free(x);
+		return crpc_null(rc);
+	}
+	for (uint32_t id = 1; id < x->slots; id++)
+		x->seg[id].base = x->window + ((uintptr_t)(id - 1) << x->shift);
+	return x;
 }
 
 void
 crpc_xlate_free(struct crpc_xlate *x)
 {
-	if (x == NULL)
-		return;
-	munmap(x->reserved, x->reserved_len);
-	free(x->order);
-	free(x->seg);
+	if (x != NULL)
+		munmap(x->reserved, x->reserved_len);
 	free(x);
-}
-
-/* Place in the order of the first segment whose base is above the address. */
-static uint32_t
-order_find(const struct crpc_xlate *x, uintptr_t addr)
-{
-	uint32_t low = 0, n = x->count, half;
-
-	/* Without a branch on the outcome, which nothing could predict. */
-	while (n != 0) {
-		half = (n + 1) / 2;
-		low += x->seg[x->order[low + half - 1]].base <= addr ? half : 0;
-		n -= half;
-	}
-	return low;
-}
-
-static void
-publish(struct crpc_xlate *x, uint32_t id, uintptr_t base, uint64_t size)
-{
-	uint32_t at = order_find(x, base);
-
-	memmove(x->order + at + 1, x->order + at, (x->count - at) * sizeof(*x->order));
-	x->order[at] = id;
-	x->count++;
-	x->seg[id].base = base;
-	/*
-	 * R21 pairs with A21; R20 with A20 and A22. In this order: who has got a pointer can make a
-	 * reference of it.
-	 */
-	if (base == slot_of(x, id))
-		crpc_store_release(&x->seg[id].window, size);
-	crpc_store_release(&x->seg[id].size, size);
-}
-
-/* Whether the number can be given to a segment. */
-static int
-check_id(const struct crpc_xlate *x, uint32_t id)
-{
-	if (crpc_outside("translation table", "number of a segment", id, 1, x->slots - 1))
-		return -EINVAL;
-	if (crpc_load_relaxed(&x->seg[id].size) != 0)
-		return crpc_fail(-EEXIST, "segment number %u: is taken", id);
-	return 0;
 }
 
 void *
 crpc_xlate_map(struct crpc_xlate *x, uint32_t id, const struct crpc_shm *seg)
 {
-	int rc = check_id(x, id);
-	void *p = NULL;
+	void *p;
 
-	if (rc == 0 && crpc_outside(seg->path, "size of the segment", seg->size, 1, stride_of(x)))
-		rc = -EFBIG;
-	if (rc == 0)
-		p = mmap((void *)slot_of(x, id), seg->size, PROT_READ | PROT_WRITE,
-			MAP_SHARED | MAP_FIXED, seg->fd, 0);
+	if (crpc_outside("translation table", "number of a segment", id, 1, x->slots - 1))
+		return crpc_null(-EINVAL);
+	if (crpc_load_relaxed(&x->seg[id].size) != 0)
+		return crpc_null(crpc_fail(-EEXIST, "segment number %u: is taken", id));
+	if (crpc_outside(seg->path, "size of the segment", seg->size, 1, stride_of(x)))
+		return crpc_null(-EFBIG);
+	p = mmap((void *)x->seg[id].base, seg->size, PROT_READ | PROT_WRITE,
+		MAP_SHARED | MAP_FIXED, seg->fd, 0);
 	if (p == MAP_FAILED)
-		rc = __crpc_shm_failed(seg->path, "cannot map it into its slot", -errno);
-	if (rc != 0)
-		return crpc_null(rc);
-	publish(x, id, (uintptr_t)p, seg->size);
+		return crpc_null(
+			__crpc_shm_failed(seg->path, "cannot map it into its slot", -errno));
+	/* R20 pairs with A20: the mapping. */
+	crpc_store_release(&x->seg[id].size, seg->size);
 	return p;
-}
-
-/* True if the bytes touch the window, or a segment outside it. */
-static bool
-overlaps(const struct crpc_xlate *x, uintptr_t base, uint64_t size)
-{
-	uintptr_t first = slot_of(x, 1), end = slot_of(x, x->slots), low;
-	uint32_t at;
-
-	if (base < end && size > (base < first ? first - base : 0))
-		return true;
-	at = order_find(x, base);
-	if (at < x->count && x->seg[x->order[at]].base - base < size)
-		return true;
-	if (at == 0)
-		return false;
-	low = x->seg[x->order[at - 1]].base;
-	return base - low < crpc_load_relaxed(&x->seg[x->order[at - 1]].size);
-}
-
-int
-crpc_xlate_add(struct crpc_xlate *x, uint32_t id, void *base, uint64_t size)
-{
-	int rc = check_id(x, id);
-
-	if (rc != 0)
-		return rc;
-	if (size == 0 || size > CRPC_XLATE_OFF_MASK + 1 || (uintptr_t)base + size < size ||
-		overlaps(x, (uintptr_t)base, size))
-		return crpc_fail(-EINVAL,
-			"segment number %u: %" PRIu64 " bytes at %p: expected 1 to %" PRIu64
-			" bytes that no other segment has",
-			id, size, base, CRPC_XLATE_OFF_MASK + 1);
-	publish(x, id, (uintptr_t)base, size);
-	return 0;
-}
-
-int
-crpc_xlate_del(struct crpc_xlate *x, uint32_t id)
-{
-	uintptr_t base;
-	uint64_t size;
-	uint32_t at;
-
-	if (id == 0 || id >= x->slots || crpc_load_relaxed(&x->seg[id].size) == 0)
-		return -ENOENT;
-	base = x->seg[id].base;
-	size = crpc_load_relaxed(&x->seg[id].size);
-	crpc_store_release(&x->seg[id].size, 0);
-	crpc_store_release(&x->seg[id].window, 0);
-	at = order_find(x, base) - 1;
-	x->count--;
-	memmove(x->order + at, x->order + at + 1, (x->count - at) * sizeof(*x->order));
-	/* The addresses stay ours: nothing else may come to lie in the window. */
-	if (base == slot_of(x, id) &&
-			mmap((void *)base, size, PROT_NONE,
-					MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1,
-					0) == MAP_FAILED)
-		crpc_err("segment number %u: cannot unmap it: %s", id, strerror(errno));
-	return 0;
 }
 
 /* The reference if all of the bytes lie in that segment, or 0. */
 static uint64_t
 ref_in(const struct crpc_xlate *x, uint32_t id, const void *ptr, uint64_t len)
 {
-	/* A22 pairs with R20. */
-	uint64_t size = crpc_load_acquire(&x->seg[id].size), off;
+	uint64_t size = crpc_load_acquire(&x->seg[id].size); /* A20 pairs with R20. */
+	uint64_t off = (uintptr_t)ptr - x->seg[id].base;
 
-	if (size == 0)
-		return 0;
-	off = (uintptr_t)ptr - x->seg[id].base;
-	if (off >= size || len > size - off)
-		return 0;
-	return (uint64_t)id << CRPC_XLATE_OFF_BITS | off;
+	return off >= size || len > size - off ? 0 : (uint64_t)id << CRPC_XLATE_OFF_BITS | off;
 }
 
 uint64_t
 crpc_xlate_ref_tree(const struct crpc_xlate *x, const void *ptr, uint64_t len)
 {
-	uint32_t at = order_find(x, (uintptr_t)ptr);
+	uint32_t below = 0, n = x->slots - 1, half;
 
-	return at == 0 ? 0 : ref_in(x, x->order[at - 1], ptr, len);
+	/* Slots that begin at it or below; without a branch, which nothing could predict. */
+	while (n != 0) {
+		half = (n + 1) / 2;
+		below += x->seg[below + half].base <= (uintptr_t)ptr ? half : 0;
+		n -= half;
+	}
+	return below == 0 ? 0 : ref_in(x, below, ptr, len);
 }
 
 uint64_t

@@ -19,7 +19,7 @@
  *     base = crpc_xlate_map(x, id, seg)                  maps the segment into its slot
  *     ref = crpc_xlate_ref(x, ptr, len)                  pointer -> reference
  *     ptr = crpc_xlate_ptr(x, ref, len)                  reference -> pointer
- *     crpc_xlate_del(x, id), crpc_xlate_free(x)
+ *     crpc_xlate_free(x)
  *
  * The addresses are one window of slots of equal size, a power of two. Segment `id` lies at the
  * start of slot `id`, so a shift of (pointer - window) is its number:
@@ -27,17 +27,11 @@
  *     window            stride           2 * stride
  *     | segment 1 |.....| segment 2 |....| segment 3   |....|   . reserved, faults when touched
  *
- * Memory that is mapped already, outside the window, can be registered too (crpc_xlate_add()).
- * References to it become pointers by the same table; its pointers become references by a binary
- * search over the segments.
- *
  * Trust. A reference may come from a hostile process: a number that is no segment, and an offset or
  * a length that does not lie in it, give NULL. The sizes are those that the kernel gave.
  *
- * Threads. Any thread may translate. One thread at a time creates, maps, adds and deletes, and may
- * do so while others translate, except: what is being deleted must not be in use, and no thread may
- * look up pointers outside the window (crpc_xlate_ref_tree(), crpc_xlate_ref_linear()) meanwhile.
- * Nothing here needs EAL.
+ * Threads. Any thread may translate. One thread at a time creates and maps, and may do so while
+ * others translate. Nothing here needs EAL.
  */
 
 #include <stdint.h>
@@ -52,26 +46,20 @@ struct crpc_shm;
 /** The offset's part of a reference. */
 #define CRPC_XLATE_OFF_MASK ((UINT64_C(1) << CRPC_XLATE_OFF_BITS) - 1)
 
-/** One segment; size 0: none. */
+/** One segment. */
 struct crpc_xlate_seg {
-	/** Published last when a segment comes, and first when it goes. */
-	_Atomic uint64_t size;
-	_Atomic uint64_t window; /**< The same if it lies in its slot of the window, else 0. */
-	uintptr_t base;
-	uint64_t reserved; /**< Two segments a line: none lies on two. */
+	_Atomic uint64_t size; /**< Published last; 0: there is none. */
+	uintptr_t base;        /**< Where its slot starts. */
 };
 
 /** A table. Only the inline functions below look into it. */
 struct crpc_xlate {
-	struct crpc_xlate_seg *seg; /**< By number; 0 is never used. */
-	uintptr_t window;           /**< Start of slot 1, the first one. */
-	uint32_t shift;             /**< log2 of a slot's size. */
-	uint32_t slots;             /**< One more than the highest number. */
-	/** Of the functions that are not inline. */
-	uint32_t count;  /**< Segments, */
-	uint32_t *order; /**< and their numbers by ascending base. */
-	void *reserved;  /**< What was asked of the kernel. */
+	uintptr_t window; /**< Start of slot 1, the first one. */
+	uint32_t shift;   /**< log2 of a slot's size. */
+	uint32_t slots;   /**< One more than the highest number. */
+	void *reserved;   /**< What was asked of the kernel. */
 	uint64_t reserved_len;
+	struct crpc_xlate_seg seg[]; /**< By number; 0 is never used. */
 };
 
 /**
@@ -98,7 +86,7 @@ void crpc_xlate_free(struct crpc_xlate *x);
  * @param id
  *   Its number, the same in every process.
  * @param seg
- *   The segment. It may be detached afterwards: the slot keeps the memory until it is deleted.
+ *   The segment. It may be detached afterwards: the slot keeps the memory as long as the table.
  * @return
  *   Where it starts, header included, or NULL with errno: EINVAL (number), EEXIST (the number is
  *   taken), EFBIG (larger than a slot), or what mmap gave; said.
@@ -106,19 +94,7 @@ void crpc_xlate_free(struct crpc_xlate *x);
 void *crpc_xlate_map(struct crpc_xlate *x, uint32_t id, const struct crpc_shm *seg);
 
 /**
- * Register memory that is mapped elsewhere. The caller keeps it mapped until it is deleted.
- *
- * @return
- *   0, -EINVAL (number; size 0 or above 2^CRPC_XLATE_OFF_BITS; it lies in the window, or overlaps
- *   another one), -EEXIST (the number is taken); said.
- */
-int crpc_xlate_add(struct crpc_xlate *x, uint32_t id, void *base, uint64_t size);
-
-/** Forget a segment, and unmap it from the window. 0 or -ENOENT. */
-int crpc_xlate_del(struct crpc_xlate *x, uint32_t id);
-
-/**
- * The reference of @p ptr, found by binary search; any segment.
+ * crpc_xlate_ref() by binary search: for comparison.
  *
  * @return
  *   The reference, or 0 if not all of @p len bytes lie in one segment.
@@ -141,7 +117,7 @@ crpc_xlate_ptr(const struct crpc_xlate *x, uint64_t ref, uint64_t len)
 
 	if (crpc_unlikely(id >= x->slots))
 		return NULL;
-	/* A20 pairs with R20 in publish(): the segment's base and mapping before its size. */
+	/* A20 pairs with R20 in crpc_xlate_map(): the mapping before its size. */
 	size = crpc_load_acquire(&x->seg[id].size);
 	if (crpc_unlikely(off >= size || len > size - off))
 		return NULL;
@@ -159,13 +135,11 @@ crpc_xlate_ref(const struct crpc_xlate *x, const void *ptr, uint64_t len)
 {
 	uint64_t at = (uintptr_t)ptr - x->window, slot = at >> x->shift, id = slot + 1, off, size;
 
+	/* Of an address below the window the number is large, too. */
 	if (crpc_unlikely(id >= x->slots))
-		return crpc_xlate_ref_tree(x, ptr, len);
-	/*
-	 * A21 pairs with R21 in publish(). What is loaded is only compared: the answer does not
-	 * wait for it.
-	 */
-	size = crpc_load_acquire(&x->seg[id].window);
+		return 0;
+	/* A20. What is loaded is only compared: the answer does not wait for it. */
+	size = crpc_load_acquire(&x->seg[id].size);
 	off = at - (slot << x->shift);
 	if (crpc_unlikely(off >= size || len > size - off))
 		return 0;

@@ -220,7 +220,7 @@ struct crpc_arena_cache {
 	uint64_t limit;
 	uint32_t id;
 	uint32_t unit_cursor;
-	struct crpc_arena_cache_stats stats;
+	uint64_t damaged; /**< As in struct crpc_arena_cache_stats. */
 	struct crpc_shm_lock *lock;
 	struct crpc_owner owner; /**< Each thread joins for itself. */
 	struct arena_bin bin[ARENA_RAW_MAX];

@@ -52,7 +52,7 @@ release_block(struct crpc_arena_cache *c, const struct arena_entry *e)
 	uint64_t gen = word_gen(e->ref);
 
 	if (crpc_unlikely(crpc_load_relaxed(e->word) != (gen | c->word_cached))) {
-		c->stats.damaged++;
+		c->damaged++;
 		return false;
 	}
 	CRPC_CRASH_POINT("arena.flush.1");
@@ -329,7 +329,6 @@ carve(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
 		return 0;
 	want = (uint32_t)crpc_min(want, ci->blocks);
 	publish_span(c, cls, u, want);
-	c->stats.carves++;
 	return want;
 }
 
@@ -414,7 +413,6 @@ search_all(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
 	uint32_t n;
 	uint64_t w;
 
-	c->stats.trims++;
 	crpc_arena_flush(c);
 	for (uint32_t u = 0; u < a->units; u += ci == NULL ? 1 : ci->units) {
 		/* A1 pairs with R1. */
@@ -452,7 +450,6 @@ __crpc_arena_fill(struct crpc_arena_cache *c, uint32_t cls)
 
 	if (rc != 0)
 		return rc;
-	c->stats.fills++;
 	if (fill_by_hint(c, cls, want, MISSES_MAX) != 0 || carve(c, cls, want) != 0 ||
 			search_all(c, cls, want) != 0)
 		return 0;

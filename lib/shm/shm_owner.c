@@ -4,8 +4,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/magic.h>
-#include <numa.h>
-#include <numaif.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +14,7 @@
 
 #include "crpc_atomic.h"
 #include "crpc_crash.h"
+#include "crpc_file.h"
 #include "crpc_log.h"
 #include "shm_private.h"
 
@@ -62,42 +61,11 @@ conf_path(const struct crpc_shm_conf *conf, char *path)
 	return rc;
 }
 
-/* Bind the whole mapping before its pages are allocated; the policy belongs to the file then. */
-static int
-bind_node(const struct crpc_shm *seg, const struct crpc_shm_conf *conf)
-{
-	struct bitmask *mask;
-	int rc = 0;
-
-	if (!conf->numa_bind || numa_available() < 0 || numa_max_node() == 0)
-		return 0;
-	if (crpc_outside(seg->path, "NUMA node", conf->numa_node, 0, (uint64_t)numa_max_node()))
-		return -EINVAL;
-	mask = numa_allocate_nodemask();
-	if (mask == NULL)
-		return -ENOMEM;
-	numa_bitmask_setbit(mask, conf->numa_node);
-	/* numa_tonode_memory() would print its error and keep it. */
-	if (mbind(seg->hdr, seg->size, MPOL_BIND, mask->maskp, mask->size + 1, 0) != 0)
-		rc = __crpc_shm_failed(seg->path, "cannot bind it to its NUMA node", -errno);
-	numa_bitmask_free(mask);
-	return rc;
-}
-
 /* Bytes that the machine can still give, without those that it would have to write out first. */
 static uint64_t
 memory_available(void)
 {
-	unsigned long long kib = UINT64_MAX / 1024;
-	FILE *f = fopen("/proc/meminfo", "re");
-	char line[128];
-
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-			break;
-	if (f != NULL)
-		fclose(f);
-	return kib * 1024;
+	return __crpc_meminfo("MemAvailable:") << 10;
 }
 
 /* Bytes that the file's file system can still give. True if they are the machine's memory. */
@@ -192,8 +160,6 @@ build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 		return __crpc_shm_failed(seg->path, "cannot set its size", -errno);
 	CRPC_CRASH_POINT("shm.create.3");
 	rc = __crpc_shm_map(seg);
-	if (rc == 0)
-		rc = bind_node(seg, conf);
 	if (rc == 0)
 		rc = reserve(seg);
 	if (rc != 0)

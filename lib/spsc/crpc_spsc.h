@@ -10,12 +10,12 @@
  *     crpc_spsc_enqueue_burst(&p, msgs, n)          crpc_spsc_dequeue_burst(&c, msgs, n)
  *     or, in place:                                 or, in place:
  *     n = crpc_spsc_reserve(&p, want, &first)       n = crpc_spsc_peek(&c, want, &first)
- *     write n messages, p.stride bytes apart        read n messages, c.stride bytes apart
+ *     write n messages, p.esize bytes apart         read n messages, c.esize bytes apart
  *     crpc_spsc_commit(&p, n)                       crpc_spsc_release(&c)
  *     crpc_spsc_flush(&p)
  *
- * Every call costs one indirect call, and the size is read from the end. Where that matters,
- * use crpc_spsc_inline.h instead: same ends, same memory, a constant variant and size.
+ * Every call is a function call, and reads the variant and the size from the end. Where that
+ * matters, use crpc_spsc_inline.h instead: same ends, same memory, a constant variant and size.
  *
  * Which one: doc/guides/spsc.md. Setup, threads and ownership: crpc_spsc_base.h.
  *
@@ -30,19 +30,6 @@
 
 CRPC_BEGIN_DECLS
 
-/** A variant's calls for one message size. */
-struct crpc_spsc_ops {
-	uint32_t (*enqueue_burst)(struct crpc_spsc_prod *p, const void *msgs, uint32_t n);
-	uint32_t (*reserve)(struct crpc_spsc_prod *p, uint32_t want, void **first);
-	void (*commit)(struct crpc_spsc_prod *p, uint32_t n);
-	void (*flush)(struct crpc_spsc_prod *p);
-	uint32_t (*dequeue_burst)(struct crpc_spsc_cons *c, void *msgs, uint32_t n);
-	uint32_t (*peek)(struct crpc_spsc_cons *c, uint32_t want, void **first);
-	void (*release)(struct crpc_spsc_cons *c);
-};
-
-extern const struct crpc_spsc_ops __crpc_spsc_ops[CRPC_SPSC_VARIANTS];
-
 /**
  * Enqueue up to @p n messages.
  *
@@ -55,17 +42,13 @@ extern const struct crpc_spsc_ops __crpc_spsc_ops[CRPC_SPSC_VARIANTS];
  * @return
  *   How many; fewer than n: the ring is full.
  */
-static inline uint32_t
-crpc_spsc_enqueue_burst(struct crpc_spsc_prod *p, const void *msgs, uint32_t n)
-{
-	return p->ops->enqueue_burst(p, msgs, n);
-}
+uint32_t crpc_spsc_enqueue_burst(struct crpc_spsc_prod *p, const void *msgs, uint32_t n);
 
 /** Enqueue one message: 0, or -EAGAIN (full). */
 static inline int
 crpc_spsc_enqueue(struct crpc_spsc_prod *p, const void *msg)
 {
-	return p->ops->enqueue_burst(p, msg, 1) == 1 ? 0 : -EAGAIN;
+	return crpc_spsc_enqueue_burst(p, msg, 1) == 1 ? 0 : -EAGAIN;
 }
 
 /**
@@ -76,30 +59,17 @@ crpc_spsc_enqueue(struct crpc_spsc_prod *p, const void *msg)
  * @param want
  *   Messages wished for.
  * @param first
- *   Set to the first; the next ones follow at p->stride bytes.
+ *   Set to the first; the next ones follow at p->esize bytes.
  * @return
  *   How many in one stretch; 0 is full. Fewer than want: ask again after commit.
  */
-static inline uint32_t
-crpc_spsc_reserve(struct crpc_spsc_prod *p, uint32_t want, void **first)
-{
-	return p->ops->reserve(p, want, first);
-}
+uint32_t crpc_spsc_reserve(struct crpc_spsc_prod *p, uint32_t want, void **first);
 
 /** Enqueue the first @p n of the reserved messages. */
-static inline void
-crpc_spsc_commit(struct crpc_spsc_prod *p, uint32_t n)
-{
-	p->ops->commit(p, n);
-}
+void crpc_spsc_commit(struct crpc_spsc_prod *p, uint32_t n);
 
 /** Make everything enqueued visible. Cheap where nothing is held back. */
-static inline void
-crpc_spsc_flush(struct crpc_spsc_prod *p)
-{
-	if (p->next != p->published)
-		p->ops->flush(p);
-}
+void crpc_spsc_flush(struct crpc_spsc_prod *p);
 
 /**
  * Dequeue up to @p n messages.
@@ -113,17 +83,13 @@ crpc_spsc_flush(struct crpc_spsc_prod *p)
  * @return
  *   How many; 0 is empty. Fewer than n does not mean empty.
  */
-static inline uint32_t
-crpc_spsc_dequeue_burst(struct crpc_spsc_cons *c, void *msgs, uint32_t n)
-{
-	return c->ops->dequeue_burst(c, msgs, n);
-}
+uint32_t crpc_spsc_dequeue_burst(struct crpc_spsc_cons *c, void *msgs, uint32_t n);
 
 /** Dequeue one message: 0, or -EAGAIN (empty). */
 static inline int
 crpc_spsc_dequeue(struct crpc_spsc_cons *c, void *msg)
 {
-	return c->ops->dequeue_burst(c, msg, 1) == 1 ? 0 : -EAGAIN;
+	return crpc_spsc_dequeue_burst(c, msg, 1) == 1 ? 0 : -EAGAIN;
 }
 
 /**
@@ -134,22 +100,14 @@ crpc_spsc_dequeue(struct crpc_spsc_cons *c, void *msg)
  * @param want
  *   Messages wished for.
  * @param first
- *   Set to the first; the next ones follow at c->stride bytes. Readable until the next release.
+ *   Set to the first; the next ones follow at c->esize bytes. Readable until the next release.
  * @return
  *   How many in one stretch; 0 is empty. May be called again before release.
  */
-static inline uint32_t
-crpc_spsc_peek(struct crpc_spsc_cons *c, uint32_t want, void **first)
-{
-	return c->ops->peek(c, want, first);
-}
+uint32_t crpc_spsc_peek(struct crpc_spsc_cons *c, uint32_t want, void **first);
 
 /** Give back everything that was peeked. */
-static inline void
-crpc_spsc_release(struct crpc_spsc_cons *c)
-{
-	c->ops->release(c);
-}
+void crpc_spsc_release(struct crpc_spsc_cons *c);
 
 CRPC_END_DECLS
 

@@ -25,7 +25,6 @@
  *     crpc_spsc_prod_attach(&p, mem, len)    once, by the producer
  *     crpc_spsc_cons_attach(&c, mem, len)    once, by the consumer
  *     ... enqueue, flush ... dequeue ...     (crpc_spsc.h, or crpc_spsc_inline.h)
- *     crpc_spsc_check(&p, &c, out)           at rest
  *
  * Threads: a crpc_spsc_prod belongs to one thread, a crpc_spsc_cons to one, which may be the same.
  *
@@ -34,7 +33,6 @@
  * look full or empty, and never leads outside its memory.
  */
 
-#include <stdio.h>
 #include <string.h>
 #include <sys/types.h>
 
@@ -108,8 +106,6 @@ _Static_assert(sizeof(struct crpc_spsc_hdr) <= CRPC_CACHE_LINE, "the header is o
 _Static_assert(__GCC_ATOMIC_INT_LOCK_FREE == 2, "positions are plain words in shared memory");
 _Static_assert(__GCC_ATOMIC_LLONG_LOCK_FREE == 2, "flags are plain words in shared memory");
 
-struct crpc_spsc_ops;
-
 /** The producer's end. Private to its thread; set by crpc_spsc_prod_attach(). */
 struct crpc_spsc_prod {
 	char *slots;            /* first message (lamport) or block */
@@ -128,10 +124,7 @@ struct crpc_spsc_prod {
 	char *end;
 	/* the run-time handle */
 	uint32_t esize;
-	uint32_t stride; /* bytes between messages of one reserve */
-	uint32_t block;  /* bytes of a block */
-	uint32_t variant;
-	const struct crpc_spsc_ops *ops;
+	enum crpc_spsc_variant variant;
 };
 
 /** The consumer's end. Private to its thread; set by crpc_spsc_cons_attach(). */
@@ -154,10 +147,7 @@ struct crpc_spsc_cons {
 	char *end;
 	/* the run-time handle */
 	uint32_t esize;
-	uint32_t stride;
-	uint32_t block;
-	uint32_t variant;
-	const struct crpc_spsc_ops *ops;
+	enum crpc_spsc_variant variant;
 };
 
 /** Messages behind one flag of a flagged variant. */
@@ -181,13 +171,6 @@ static inline uint32_t
 crpc_spsc_block_len(uint32_t esize, uint32_t per)
 {
 	return (uint32_t)crpc_align_up(CRPC_SPSC_FLAG_LEN + (uint64_t)per * esize, CRPC_CACHE_LINE);
-}
-
-/** Copy a message. Inlines to vector moves where @p esize is a constant. */
-static inline void
-crpc_spsc_copy(void *dst, const void *src, size_t esize)
-{
-	memcpy(dst, src, esize);
 }
 
 /*
@@ -214,9 +197,6 @@ __crpc_spsc_demote(const void *p)
 	__asm__ __volatile__("cldemote %0" : : "m"(*(const char *)p));
 #endif
 }
-
-/** The name: "lamport", "fastforward", "fastforward_aligned", "onesided", ...; "?" otherwise. */
-const char *crpc_spsc_variant_name(enum crpc_spsc_variant variant);
 
 /**
  * Bytes that a ring of @p attr takes.
@@ -258,33 +238,6 @@ int crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len);
 
 /** Attach the consumer's end; as crpc_spsc_prod_attach(). */
 int crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len);
-
-/**
- * Validate a ring at rest: both ends idle, nothing unpublished.
- *
- * @param p
- *   The producer's end.
- * @param c
- *   The consumer's end.
- * @param out
- *   Where to say what is wrong; may be NULL.
- * @return
- *   Number of violations; 0 is a sound ring.
- */
-int crpc_spsc_check(const struct crpc_spsc_prod *p, const struct crpc_spsc_cons *c, FILE *out);
-
-/**
- * Messages that can be enqueued now. Not for a datapath: the flagged variants look at every block.
- *
- * @param p
- *   The producer's end; its thread only.
- * @return
- *   A lower bound: the consumer may free more at any time.
- */
-uint32_t crpc_spsc_free_count(const struct crpc_spsc_prod *p);
-
-/** Messages that can be dequeued now, a lower bound; as crpc_spsc_free_count(). */
-uint32_t crpc_spsc_count(const struct crpc_spsc_cons *c);
 
 CRPC_END_DECLS
 

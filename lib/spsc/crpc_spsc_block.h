@@ -169,30 +169,6 @@ __crpc_spsc_block_commit(
 	__crpc_spsc_block_ahead(p, len, per, one);
 }
 
-crpc_inline uint32_t
-__crpc_spsc_block_enqueue(struct crpc_spsc_prod *p, uint32_t esize, uint32_t per, bool one,
-	const void *msgs, uint32_t n)
-{
-	uint32_t done = 0, run;
-	const char *src = (const char *)msgs;
-	void *first;
-
-	while (done < n) {
-		run = __crpc_spsc_block_reserve(
-			p, esize, per, one, per == 1 ? 1 : n - done, &first);
-		if (run == 0)
-			break;
-		run = per == 1 ? 1 : run; /* no loop, which GCC would unroll */
-		for (uint32_t i = 0; i < run; i++, src += esize)
-			crpc_spsc_copy((char *)first + (size_t)i * esize, src, esize);
-		__crpc_spsc_block_commit(p, esize, per, one, run);
-		done += run;
-	}
-	if (p->next - p->published >= p->lazy)
-		__crpc_spsc_block_flush(p, one);
-	return done;
-}
-
 /* onesided with a tail word: publish how far the consumer is. */
 crpc_inline void
 __crpc_spsc_block_report(struct crpc_spsc_cons *c)
@@ -277,27 +253,6 @@ __crpc_spsc_block_release(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per
 			rel = c->slots;
 	}
 	c->rel = rel;
-}
-
-crpc_inline uint32_t
-__crpc_spsc_block_dequeue(
-	struct crpc_spsc_cons *c, uint32_t esize, uint32_t per, bool one, void *msgs, uint32_t n)
-{
-	uint32_t done = 0, run;
-	char *dst = (char *)msgs;
-	void *first;
-
-	while (done < n) {
-		run = __crpc_spsc_block_peek(c, esize, per, one, per == 1 ? 1 : n - done, &first);
-		if (run == 0)
-			break;
-		run = per == 1 ? 1 : run; /* no loop, which GCC would unroll */
-		for (uint32_t i = 0; i < run; i++, dst += esize)
-			crpc_spsc_copy(dst, (const char *)first + (size_t)i * esize, esize);
-		done += run;
-	}
-	__crpc_spsc_block_release(c, esize, per, one);
-	return done;
 }
 
 #endif

@@ -101,10 +101,6 @@ int crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem,
 /** Attach the end that answers, likewise. */
 int crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem, size_t len);
 
-/** Validate a ring at rest, every call answered and read: violations, printed on @p out. */
-int crpc_spsc_duplex_check(const struct crpc_spsc_duplex_client *c,
-	const struct crpc_spsc_duplex_server *s, FILE *out);
-
 /*
  * Ask for the lines of the messages from *fetched to AHEAD lines behind @p next, as far as @p
  * limit. One by one, that is done once per line.

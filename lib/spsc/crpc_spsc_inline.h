@@ -66,15 +66,32 @@ crpc_spsc_inline_commit(
 		__crpc_spsc_block_flush(p, one);
 }
 
+/* Messages to ask for at a time: one of those that own their lines, without a loop to unroll. */
+crpc_inline uint32_t
+__crpc_spsc_inline_want(enum crpc_spsc_variant variant, uint32_t n)
+{
+	return variant != CRPC_SPSC_LAMPORT && crpc_spsc_per(variant) == 1 ? 1 : n;
+}
+
 /** Enqueue up to @p n messages that lie side by side. Returns how many; fewer: it is full. */
 crpc_inline uint32_t
 crpc_spsc_inline_enqueue_burst(struct crpc_spsc_prod *p, enum crpc_spsc_variant variant,
 	uint32_t esize, const void *msgs, uint32_t n)
 {
-	if (variant == CRPC_SPSC_LAMPORT)
-		return crpc_spsc_lamport_enqueue_burst(p, esize, msgs, n);
-	return __crpc_spsc_block_enqueue(
-		p, esize, crpc_spsc_per(variant), crpc_spsc_is_onesided(variant), msgs, n);
+	const char *src = (const char *)msgs;
+	uint32_t done, run;
+	void *first;
+
+	for (done = 0; done < n; done += run) {
+		run = crpc_spsc_inline_reserve(
+			p, variant, esize, __crpc_spsc_inline_want(variant, n - done), &first);
+		if (run == 0)
+			break;
+		for (uint32_t i = 0; i < run; i++, src += esize)
+			memcpy((char *)first + (size_t)i * esize, src, esize);
+		crpc_spsc_inline_commit(p, variant, esize, run);
+	}
+	return done;
 }
 
 /**
@@ -117,10 +134,20 @@ crpc_inline uint32_t
 crpc_spsc_inline_dequeue_burst(struct crpc_spsc_cons *c, enum crpc_spsc_variant variant,
 	uint32_t esize, void *msgs, uint32_t n)
 {
-	if (variant == CRPC_SPSC_LAMPORT)
-		return crpc_spsc_lamport_dequeue_burst(c, esize, msgs, n);
-	return __crpc_spsc_block_dequeue(
-		c, esize, crpc_spsc_per(variant), crpc_spsc_is_onesided(variant), msgs, n);
+	char *dst = (char *)msgs;
+	uint32_t done, run;
+	void *first;
+
+	for (done = 0; done < n; done += run) {
+		run = crpc_spsc_inline_peek(
+			c, variant, esize, __crpc_spsc_inline_want(variant, n - done), &first);
+		if (run == 0)
+			break;
+		for (uint32_t i = 0; i < run; i++, dst += esize)
+			memcpy(dst, (const char *)first + (size_t)i * esize, esize);
+	}
+	crpc_spsc_inline_release(c, variant, esize);
+	return done;
 }
 
 #endif

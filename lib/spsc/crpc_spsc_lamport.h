@@ -90,44 +90,6 @@ crpc_spsc_lamport_commit(struct crpc_spsc_prod *p, uint32_t n)
 		crpc_spsc_lamport_flush(p);
 }
 
-/**
- * Enqueue up to @p n messages.
- *
- * @param p
- *   The producer's end.
- * @param esize
- *   Bytes of a message.
- * @param msgs
- *   The messages, side by side.
- * @param n
- *   Their number.
- * @return
- *   How many; fewer than n: the ring is full.
- */
-crpc_inline uint32_t
-crpc_spsc_lamport_enqueue_burst(
-	struct crpc_spsc_prod *p, uint32_t esize, const void *msgs, uint32_t n)
-{
-	uint32_t done = 0, run;
-	const char *src = (const char *)msgs;
-	void *first;
-
-	while (done < n) {
-		/* What is known to be full is not looked at again: that costs a line. */
-		if (done != 0 && p->limit == p->next)
-			break;
-		run = crpc_spsc_lamport_reserve(p, esize, n - done, &first);
-		if (run == 0)
-			break;
-		for (uint32_t i = 0; i < run; i++, src += esize)
-			crpc_spsc_copy((char *)first + (size_t)i * esize, src, esize);
-		p->next += run;
-		done += run;
-	}
-	crpc_spsc_lamport_commit(p, 0);
-	return done;
-}
-
 /* Publish how far the consumer is. */
 crpc_inline void
 __crpc_spsc_lamport_report(struct crpc_spsc_cons *c)
@@ -192,41 +154,6 @@ crpc_spsc_lamport_release(struct crpc_spsc_cons *c)
 	c->freed = c->next;
 	if (c->freed - c->released >= c->batch)
 		__crpc_spsc_lamport_report(c);
-}
-
-/**
- * Dequeue up to @p n messages; ends an open peek.
- *
- * @param c
- *   The consumer's end.
- * @param esize
- *   Bytes of a message.
- * @param msgs
- *   Takes them, side by side.
- * @param n
- *   Room in msgs.
- * @return
- *   How many; 0 is empty.
- */
-crpc_inline uint32_t
-crpc_spsc_lamport_dequeue_burst(struct crpc_spsc_cons *c, uint32_t esize, void *msgs, uint32_t n)
-{
-	uint32_t done = 0, run;
-	char *dst = (char *)msgs;
-	void *first;
-
-	while (done < n) {
-		if (done != 0 && c->limit == c->next)
-			break;
-		run = crpc_spsc_lamport_peek(c, esize, n - done, &first);
-		if (run == 0)
-			break;
-		for (uint32_t i = 0; i < run; i++, dst += esize)
-			crpc_spsc_copy(dst, (const char *)first + (size_t)i * esize, esize);
-		done += run;
-	}
-	crpc_spsc_lamport_release(c);
-	return done;
 }
 
 #endif

@@ -38,14 +38,4 @@ crpc_spsc_onesided_credit(struct crpc_spsc_prod *p, uint32_t n)
 	p->limit += n < open ? n : open;
 }
 
-/**
- * The position of the next message: a token of 32 bits that no other message within 2^32 has. It is
- * not a slot index: two messages that share a slot differ in it, in whatever order replies come.
- */
-crpc_inline uint32_t
-crpc_spsc_onesided_token(const struct crpc_spsc_prod *p)
-{
-	return p->next;
-}
-
 #endif

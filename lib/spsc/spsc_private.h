@@ -2,12 +2,10 @@
 #ifndef SPSC_PRIVATE_H
 #define SPSC_PRIVATE_H
 
-/* What the set-up and the checks of all rings share. */
+/* What the set-up of all rings shares. */
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "crpc_config.h"
 #include "crpc_log.h"
@@ -24,23 +22,12 @@ spsc_mem_check(const void *mem, size_t len, size_t need)
 	return 0;
 }
 
-/* Say one violation. */
-static inline unsigned int crpc_printf(2, 3)
-spsc_say(FILE *out, const char *fmt, ...)
-{
-	va_list ap;
-
-	if (out != NULL) {
-		va_start(ap, fmt);
-		vfprintf(out, fmt, ap);
-		va_end(ap);
-	}
-	return 1;
-}
-
 struct crpc_spsc_hdr;
 
-/* The header of a ring in @p mem: copied once, then checked. 0, or as crpc_spsc_prod_attach(). */
-int __crpc_spsc_hdr_read(struct crpc_spsc_hdr *h, const void *mem, size_t len);
+/*
+ * The header of a ring in @p mem, copied once, then checked; and where its messages end. 0, or as
+ * crpc_spsc_prod_attach().
+ */
+int __crpc_spsc_hdr_read(struct crpc_spsc_hdr *h, char *mem, size_t len, char **end);
 
 #endif

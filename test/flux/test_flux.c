@@ -104,15 +104,15 @@ TEST(memory_grows_with_used_pairs)
 {
 	struct crpc_flux *flux = flux_of(*state, 6, 64, 0);
 	struct member *node[6];
-	size_t one;
+	uint64_t one;
 
 	for (uint32_t i = 0; i < 6; i++)
 		node[i] = join(flux, i);
-	assert_int_equal(crpc_flux_memory(flux), 0);
+	assert_int_equal(channel_bytes(), 0);
 	assert_int_equal(connect_to(node[0], 1), 0);
-	one = crpc_flux_memory(flux);
+	one = channel_bytes();
 	assert_int_equal(connect_to(node[4], 2), 0);
-	assert_int_equal(crpc_flux_memory(flux), 2 * one);
+	assert_int_equal(channel_bytes(), 2 * one);
 	rig_end(*state, flux, node, 6);
 }
 
@@ -205,7 +205,6 @@ TEST(leave_and_join_again)
 		assert_int_equal(done[1].status, -ECONNRESET);
 		assert_int_equal(poll(node[0], 0, done, 8), 0);
 		assert_int_equal(crpc_flux_pending(node[0]->node, UINT32_MAX), 0);
-		assert_int_equal(crpc_flux_memory(flux), 0);
 		assert_int_equal(connect_to(node[0], 1), -ENOTCONN);
 	}
 	node[1] = join(flux, 1);
@@ -278,61 +277,71 @@ TEST(messages_sent_before_leave_arrive)
 		assert_int_equal(release(node[1], &req), -ENOENT);
 	}
 	assert_int_equal(recv_from(node[1], NULL, &req, 1), 0);
-	assert_int_equal(crpc_flux_memory(flux), 0);
 	rig_end(*state, flux, node, 2);
 }
 
 /* ---- memory of channels ---- */
 
-/* Memory that is overwritten when flux releases it, and freed at the end. */
-struct heap {
+/* Where channels lie: memory that is overwritten when flux frees it, and freed at the end. */
+static struct heap {
 	void *mem[8];
 	size_t len[8];
 	uint32_t n;
 	uint32_t released;
 	struct member *use; /* is polled within alloc, while flux holds its lock */
-};
+} heap;
 
 static void *
-heap_alloc(size_t len, void *arg)
+heap_alloc(const char *name, size_t len, size_t align, int node)
 {
-	struct heap *h = arg;
 	struct crpc_done done;
 	struct crpc_req req;
 
-	if (h->use != NULL) {
-		recv_from(h->use, NULL, &req, 1);
-		poll(h->use, 0, &done, 1);
+	if (strcmp(name, "flux_channel") != 0)
+		return NULL;
+	if (heap.use != NULL) {
+		recv_from(heap.use, NULL, &req, 1);
+		poll(heap.use, 0, &done, 1);
 	}
-	assert_true(h->n < CRPC_DIM(h->mem));
-	h->len[h->n] = len;
-	h->mem[h->n] = aligned_alloc(CRPC_CACHE_GUARD, crpc_align_up(len, CRPC_CACHE_GUARD));
-	return h->mem[h->n++];
+	assert_true(heap.n < CRPC_DIM(heap.mem));
+	heap.len[heap.n] = len;
+	heap.mem[heap.n] = aligned_alloc(align, crpc_align_up(len, align));
+	return memset(heap.mem[heap.n++], 0, len);
 }
 
 static void
-heap_release(void *mem, void *arg)
+heap_release(void *mem)
 {
-	struct heap *h = arg;
-
-	for (uint32_t i = 0; i < h->n; i++)
-		if (h->mem[i] == mem)
-			memset(mem, 0xdd, h->len[i]);
-	h->released++;
+	for (uint32_t i = 0; i < heap.n; i++)
+		if (heap.mem[i] == mem)
+			memset(mem, 0xdd, heap.len[i]);
+	heap.released++;
 }
 
-static struct crpc_flux *
-flux_on(const struct transport *t, struct heap *heap)
+static struct crpc_mem_place
+anywhere(void)
 {
-	const struct crpc_flux_attr a = {.nodes = 3,
-		.variant = t->variant,
-		.window = 4,
-		.alloc = heap_alloc,
-		.release = heap_release,
-		.arg = heap};
+	return (struct crpc_mem_place){-1, -1};
+}
 
-	memset(heap, 0, sizeof(*heap));
+static const struct mem_source heap_source = {heap_alloc, heap_release, anywhere};
+
+static struct crpc_flux *
+flux_on_heap(const struct transport *t)
+{
+	const struct crpc_flux_attr a = {.nodes = 3, .variant = t->variant, .window = 4};
+
+	memset(&heap, 0, sizeof(heap));
+	__crpc_mem_source_set(&heap_source);
 	return crpc_flux_create(&a);
+}
+
+static void
+heap_end(void)
+{
+	__crpc_mem_source_set(NULL);
+	for (uint32_t i = 0; i < heap.n; i++)
+		free(heap.mem[i]);
 }
 
 /*
@@ -342,9 +351,8 @@ flux_on(const struct transport *t, struct heap *heap)
 TEST(held_request_outlives_its_caller)
 {
 	struct crpc_req held[2], req[4];
-	struct member *node[2];
-	struct heap heap;
-	struct crpc_flux *flux = flux_on(*state, &heap);
+	struct member *node[2], *other;
+	struct crpc_flux *flux = flux_on_heap(*state);
 
 	node[0] = NULL;
 	node[1] = join(flux, 1);
@@ -367,14 +375,14 @@ TEST(held_request_outlives_its_caller)
 		assert_int_equal(echo(node[1], &held[i]), -ECONNRESET);
 		assert_int_equal(echo(node[1], &held[i]), -ENOENT);
 		assert_int_equal(heap.released, i); /* not on the datapath */
-		assert_true(crpc_flux_memory(flux) > 0);
+		assert_non_null(other = join(flux, 2));
+		leave(&other, 1);
 		assert_int_equal(heap.released, i + 1);
 	}
 	assert_int_equal(echo(node[1], &req[0]), 0);
 	rig_end(*state, flux, node, 2);
 	assert_int_equal(heap.released, 3);
-	for (uint32_t i = 0; i < heap.n; i++)
-		free(heap.mem[i]);
+	heap_end();
 }
 
 /* recv and poll take no lock, not even for channels of peers that left. */
@@ -382,10 +390,9 @@ TEST(datapath_takes_no_lock)
 {
 	struct member *node[3];
 	struct crpc_flux *flux;
-	struct heap heap;
 
 	alarm(30); /* a lock that is held would be waited for */
-	flux = flux_on(*state, &heap);
+	flux = flux_on_heap(*state);
 	join_all(flux, node, 2);
 	assert_int_equal(call(node[0], 1, 0, 1), 0);
 	assert_int_equal(call(node[1], 0, 1, 1), 0);
@@ -399,8 +406,7 @@ TEST(datapath_takes_no_lock)
 	heap.use = NULL;
 	rig_end(*state, flux, node, 3);
 	assert_int_equal(heap.released, 3);
-	for (uint32_t i = 0; i < heap.n; i++)
-		free(heap.mem[i]);
+	heap_end();
 	alarm(0);
 }
 

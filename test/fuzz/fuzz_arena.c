@@ -35,7 +35,6 @@ enum {
 	TAKE_ANY,
 	REVOKE,
 	VIEW,
-	REF,
 	FLUSH,
 	RECLAIM,
 	CHECK,
@@ -182,10 +181,6 @@ work(struct crpc_arena_cache *c, const struct step *s)
 		p = crpc_arena_view(arena, s->at % 2 != 0 ? ref : s->value, &size);
 		if (p != NULL)
 			use(p, size);
-		break;
-	case REF:
-		if (crpc_arena_ref(c, arena->base + s->value % (2 * arena_len), &ref) == 0)
-			crpc_arena_free(c, ref);
 		break;
 	default:
 		crpc_arena_flush(c);

@@ -22,6 +22,7 @@ read_all(const uint8_t *data, size_t size, struct history *h)
 	int rc;
 
 	fuzz_check(in != NULL);
+	*h = (struct history){0};
 	rc = hist_read(in, "input", h);
 	fclose(in);
 	fuzz_check(rc == 0 || (rc == -1 && h->op == NULL));

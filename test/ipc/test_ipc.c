@@ -332,33 +332,12 @@ TEST(bad_configurations_are_named)
 	assert_int_equal(errno, EADDRINUSE);
 	assert_non_null(c = new_client(NULL));
 	assert_int_equal(crpc_ipc_client_depth(c), 32);
-	assert_int_equal(crpc_ipc_client_req_max(c), CRPC_IPC_SMALL);
 	crpc_ipc_client_close(c);
 	crpc_ipc_server_free(s);
 	/* The largest of everything but clients fits its fields and its memory. */
 	s = new_server(2, CRPC_IPC_DEPTH_MAX, CRPC_IPC_MSG_MAX, CRPC_IPC_MSG_MAX);
 	assert_non_null(s);
 	crpc_ipc_server_free(s);
-}
-
-TEST(the_dump_names_what_is_there)
-{
-	struct crpc_ipc_server *s = keep_server(new_server(3, 2, 8, 8));
-	struct crpc_ipc_client *c = keep(new_client(s));
-	char *text = NULL;
-	size_t len = 0;
-	FILE *f = open_memstream(&text, &len);
-
-	assert_non_null(f);
-	assert_ok(call(c, "x", 1, 1));
-	recv_one(s);
-	crpc_ipc_server_dump(s, f);
-	fclose(f);
-	assert_non_null(
-		strstr(text, "crpc.t: 1 of 3 clients, depth 2, request 8 and response 8 bytes"));
-	assert_non_null(strstr(text, "client 0: served"));
-	assert_non_null(strstr(text, "open 1"));
-	free(text);
 }
 
 TEST_MAIN(make_dir, remove_dir)

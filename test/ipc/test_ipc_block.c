@@ -77,11 +77,13 @@ open_world(uint64_t client_bytes)
 static void
 assert_holds(struct crpc_arena_cache *m, uint64_t bytes)
 {
-	struct crpc_arena_usage u;
+	struct crpc_arena_cache_stats st;
+	struct crpc_arena_report r;
 
-	assert_ok(crpc_arena_usage(w.arena, crpc_arena_member(m), &u));
-	assert_int_equal(u.allocated, bytes);
-	assert_int_equal(u.given + u.to_it, 0);
+	crpc_arena_cache_stats(m, &st);
+	assert_int_equal(st.held - st.cached, bytes);
+	assert_ok(crpc_arena_check(w.arena, &r));
+	assert_int_equal(r.blocks_transit, 0);
 }
 
 static int

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -19,6 +20,7 @@
 #include "crpc_clock.h"
 #include "crpc_kv_server.h"
 #include "crpc_log.h"
+#include "crpc_shm.h"
 
 #define RANKS   2
 #define DAEMONS 2
@@ -745,6 +747,57 @@ daemons_can_be_joined_in_any_order(void **state)
 	assert_int_equal(bad, 0);
 }
 
+/* A process that makes a segment of this name and dies. */
+static void
+leave_segment(const char *name)
+{
+	struct crpc_shm_conf conf = {.name = name, .size = 4096};
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(crpc_shm_create(&conf) == NULL);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
+/*
+ * Of a service that was killed everything goes when one of that name starts, also what the new one
+ * has no daemons for. Another name, and what lives, stays.
+ */
+static void
+segments_of_a_killed_service_go(void **state)
+{
+	static const char *const left[] = {".0.1", ".0.1.values", ".1.0"};
+	struct crpc_kv_server_conf sc = {.capacity = 100, .clients = 2, .depth = 8};
+	struct crpc_shm_conf living = {.size = 4096};
+	char name[40], one[64], path[80];
+	struct crpc_kv_server *s;
+	struct crpc_shm *seg;
+	uint32_t i;
+
+	snprintf(name, sizeof(name), "test_server.killed.%d", (int)getpid());
+	for (i = 0; i < CRPC_DIM(left); i++) {
+		snprintf(one, sizeof(one), "%s%s", name, left[i]);
+		leave_segment(one);
+	}
+	snprintf(one, sizeof(one), "%sother.0", name);
+	leave_segment(one);
+	snprintf(path, sizeof(path), "%s.0.2", name);
+	living.name = path;
+	assert_non_null(seg = crpc_shm_create(&living));
+	sc.name = name;
+	assert_non_null(s = crpc_kv_server_create(&sc));
+	for (i = 0; i < CRPC_DIM(left); i++) {
+		snprintf(path, sizeof(path), "/dev/shm/crpc.%s%s", name, left[i]);
+		assert_int_equal(access(path, F_OK), -1);
+	}
+	assert_int_equal(access(crpc_shm_path(seg), F_OK), 0);
+	snprintf(path, sizeof(path), "/dev/shm/crpc.%s", one);
+	assert_int_equal(access(path, F_OK), 0);
+	assert_int_equal(crpc_shm_remove("/dev/shm", one), 0);
+	crpc_kv_server_free(s);
+	crpc_shm_free(seg);
+}
+
 int
 main(void)
 {
@@ -764,6 +817,7 @@ main(void)
 		cmocka_unit_test(a_rank_that_hangs_with_all_calls_open_is_lost),
 		cmocka_unit_test(a_rank_that_answers_only_pings_costs_nobody_else),
 		cmocka_unit_test(daemons_can_be_joined_in_any_order),
+		cmocka_unit_test(segments_of_a_killed_service_go),
 	};
 	struct crpc_rdma_conf device = {0};
 	struct crpc_rdma *dev;

@@ -200,8 +200,6 @@ step_other(struct honest *h, uint64_t ref, bool write)
 		p = crpc_arena_view(test_arena, ref, &size);
 		if (p != NULL)
 			use(p, size, false);
-		if (crpc_arena_ref(h->c, seg_base + below(crpc_shm_size(test_seg)), &ref) == 0)
-			crpc_arena_free(h->c, ref);
 		break;
 	default:
 		crpc_arena_free(h->c, ref);
@@ -229,21 +227,15 @@ step(struct honest *h, bool write)
 	}
 }
 
-/* The calls that walk everything. */
+/* The call that walks everything. */
 static void
 walk(void)
 {
 	struct crpc_arena_report r;
-	struct crpc_arena_usage u;
-	FILE *out = fopen("/dev/null", "w");
 	int rc = crpc_arena_check(test_arena, &r);
 
-	assert_non_null(out);
 	assert_true(rc == 0 || rc == -EPROTO);
-	assert_int_equal(crpc_arena_usage(test_arena, 1, &u), 0);
-	assert_in_range(u.allocated + u.cached, 0, DATA);
-	crpc_arena_dump(test_arena, out);
-	fclose(out);
+	assert_in_range(r.bytes_allocated + r.bytes_cached, 0, DATA);
 }
 
 /* A damaged arena may refuse members, but only by an error of its own. */

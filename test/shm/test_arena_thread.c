@@ -44,13 +44,10 @@ static void *
 reclaimer(void *arg)
 {
 	struct crpc_arena_reclaimed found = {0};
-	struct crpc_arena_usage u;
 	intptr_t rc = 0;
 
-	while (rc >= 0 && crpc_load_acquire(&running) != 0) {
+	while (rc >= 0 && crpc_load_acquire(&running) != 0)
 		rc = crpc_arena_reclaim(test_arena, 4, &found);
-		crpc_arena_usage(test_arena, 1, &u);
-	}
 	return (void *)(found.members != 0 ? -EEXIST : rc < 0 ? rc : 0);
 }
 

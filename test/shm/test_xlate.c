@@ -6,12 +6,10 @@
 #include "shm_test.h"
 
 #include <pthread.h>
-#include <sys/mman.h>
 
 #include "crpc_xlate.h"
 
 #define SEGS 100u
-#define WINDOW_STRIDE (64u << 20)
 #define REF(id, off) ((uint64_t)(id) << CRPC_XLATE_OFF_BITS | (off))
 
 static uint64_t
@@ -115,83 +113,6 @@ TEST(hostile_references_give_null)
 	crpc_shm_free(seg);
 }
 
-TEST(memory_outside_the_window)
-{
-	struct crpc_xlate *x = crpc_xlate_create(8, 1 << 20);
-	struct crpc_shm *seg = create(1, 8192);
-	uint8_t *mem = malloc(3 * 4096), *base;
-
-	assert_non_null(x);
-	assert_non_null(mem);
-	base = crpc_xlate_map(x, 1, seg);
-	assert_non_null(base);
-	assert_int_equal(crpc_xlate_add(x, 2, mem + 4096, 4096), 0);
-	assert_int_equal(crpc_xlate_add(x, 3, mem + 8192, 4096), 0);
-	assert_int_equal(crpc_xlate_add(x, 4, mem, 4097), -EINVAL);
-	assert_int_equal(crpc_xlate_add(x, 4, mem + 8191, 1), -EINVAL);
-	assert_int_equal(crpc_xlate_add(x, 4, base + 4096, 1), -EINVAL);
-	assert_int_equal(crpc_xlate_add(x, 4, (void *)4096, CRPC_XLATE_OFF_MASK + 2), -EINVAL);
-	assert_int_equal(crpc_xlate_add(x, 4, mem, 0), -EINVAL);
-	assert_int_equal(crpc_xlate_add(x, 4, mem, 4096), 0);
-	check_ref(x, mem, 4096, REF(4, 0));
-	check_ref(x, mem + 4095, 1, REF(4, 4095));
-	check_ref(x, mem + 4095, 2, 0); /* two segments, though neighbours */
-	check_ref(x, mem + 4096, 1, REF(2, 0));
-	check_ref(x, mem + 3 * 4096 - 1, 1, REF(3, 4095));
-	check_ref(x, mem + 3 * 4096, 1, 0);
-	check_ref(x, base + 5, 5, REF(1, 5));
-	/* The slot of memory outside is empty: its addresses mean nothing. */
-	check_ref(x, base + (2 << 20), 1, 0);
-	assert_int_equal(crpc_xlate_del(x, 2), 0);
-	check_ref(x, mem + 4096, 1, 0);
-	assert_null(crpc_xlate_ptr(x, REF(2, 0), 1));
-	check_ref(x, mem + 8192, 1, REF(3, 0));
-	crpc_xlate_free(x);
-	crpc_shm_free(seg);
-	free(mem);
-}
-
-/* A page that is not ours yet, as near below the window as there is one. */
-static void *
-page_below(uint8_t *window)
-{
-	for (uint32_t i = 1; i <= WINDOW_STRIDE / 4096; i++) {
-		void *p = mmap(window - i * 4096, 4096, PROT_NONE,
-				MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-
-		if (p != MAP_FAILED)
-			return p;
-	}
-	fail_msg("no free page in the %u bytes below the window", WINDOW_STRIDE);
-	return NULL;
-}
-
-/*
- * Memory that is registered within one slot's size of the window's start is found as all other
- * memory outside is. Numbers start at 1, so these addresses once were those of a slot 0.
- */
-TEST(memory_just_below_the_window)
-{
-	struct crpc_xlate *x = crpc_xlate_create(3, WINDOW_STRIDE);
-	struct crpc_shm *seg = create(1, 8192);
-	uint8_t *first, *page;
-
-	assert_non_null(x);
-	first = crpc_xlate_map(x, 1, seg);
-	assert_non_null(first);
-	page = page_below(first);
-	check_ref(x, page, 1, 0);
-	assert_int_equal(crpc_xlate_add(x, 2, page, 4096), 0);
-	check_ref(x, page, 4096, REF(2, 0));
-	check_ref(x, page + 4095, 1, REF(2, 4095));
-	check_ref(x, page + 4095, 2, 0);
-	check_ref(x, first - 1, 1, first - 1 == page + 4095 ? REF(2, 4095) : 0);
-	check_ref(x, first, 1, REF(1, 0));
-	crpc_xlate_free(x);
-	munmap(page, 4096);
-	crpc_shm_free(seg);
-}
-
 TEST(numbers_and_sizes_are_checked)
 {
 	struct crpc_xlate *x;
@@ -210,51 +131,10 @@ TEST(numbers_and_sizes_are_checked)
 	assert_fails(crpc_xlate_map(x, 1, big), EFBIG);
 	assert_non_null(crpc_xlate_map(x, 1, small));
 	assert_fails(crpc_xlate_map(x, 1, small), EEXIST);
-	assert_int_equal(crpc_xlate_del(x, 2), -ENOENT);
-	assert_int_equal(crpc_xlate_del(x, 3), -ENOENT);
-	assert_int_equal(crpc_xlate_del(x, 1), 0);
-	assert_int_equal(crpc_xlate_del(x, 1), -ENOENT);
-	assert_non_null(crpc_xlate_map(x, 1, small)); /* and again */
 	crpc_xlate_free(x);
 	crpc_xlate_free(NULL);
 	crpc_shm_free(small);
 	crpc_shm_free(big);
-}
-
-/* Random maps and deletions beside a plain model of what is there. */
-TEST(as_a_simple_model)
-{
-	struct crpc_xlate *x = crpc_xlate_create(16, 1 << 20);
-	struct crpc_shm *seg[17];
-	uint8_t *base[17] = {NULL}, *p;
-	uint64_t size[17], off;
-	uint32_t step, id, other;
-
-	assert_non_null(x);
-	for (id = 1; id <= 16; id++) {
-		seg[id] = create(id, 4096 * id);
-		size[id] = crpc_shm_size(seg[id]);
-	}
-	for (step = 0; step < 4000; step++) {
-		id = 1 + (uint32_t)next_random() % 16;
-		if (base[id] == NULL) {
-			base[id] = crpc_xlate_map(x, id, seg[id]);
-			assert_non_null(base[id]);
-		} else {
-			assert_int_equal(crpc_xlate_del(x, id), 0);
-			check_ref(x, base[id], 1, 0);
-			base[id] = NULL;
-		}
-		other = 1 + (uint32_t)next_random() % 16;
-		off = next_random() % size[other];
-		p = crpc_xlate_ptr(x, REF(other, off), 1);
-		assert_ptr_equal(p, base[other] == NULL ? NULL : base[other] + off);
-		if (p != NULL)
-			check_ref(x, p, 1, REF(other, off));
-	}
-	crpc_xlate_free(x);
-	for (id = 1; id <= 16; id++)
-		crpc_shm_free(seg[id]);
 }
 
 /*

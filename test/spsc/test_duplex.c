@@ -42,7 +42,6 @@ pair_make(struct pair *p, const struct crpc_spsc_attr *a)
 static void
 pair_free(struct pair *p)
 {
-	assert_int_equal(crpc_spsc_duplex_check(&p->c, &p->s, stderr), 0);
 	free(p->mem);
 }
 
@@ -297,29 +296,6 @@ TEST(lone_calls_may_be_many)
 	assert_int_equal(p.read, p.asked);
 	assert_int_equal(p.served, p.asked);
 	assert_true(p.asked > 1000);
-	pair_free(&p);
-}
-
-TEST(check_names_what_is_not_at_rest)
-{
-	struct crpc_spsc_attr a = {
-		.variant = CRPC_SPSC_DUPLEX, .depth = 8, .esize = ESIZE, .lazy = 8};
-	char text[1024] = "";
-	uint32_t bad = 0;
-	struct pair p;
-	FILE *f;
-
-	pair_make(&p, &a);
-	ask(&p, ESIZE, 2);
-	f = fmemopen(text, sizeof(text), "w");
-	assert_true(crpc_spsc_duplex_check(&p.c, &p.s, f) > 0);
-	fclose(f);
-	assert_non_null(strstr(text, "2 requests are unpublished"));
-	crpc_spsc_duplex_flush(&p.c);
-	serve(&p, ESIZE, 8, &bad);
-	crpc_spsc_duplex_flush_answers(&p.s);
-	read_some(&p, ESIZE, 8, &bad);
-	assert_int_equal(bad, 0);
 	pair_free(&p);
 }
 

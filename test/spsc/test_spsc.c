@@ -98,7 +98,7 @@ step_produce(struct ring *r, uint64_t *s, uint64_t seq)
 		if (got > 1 && rnd(s) % 4 == 0)
 			got--; /* reserve more than is committed */
 		for (i = 0; i < got; i++)
-			msg_fill((char *)first + (size_t)i * r->p.stride, esize, seq + i);
+			msg_fill((char *)first + (size_t)i * r->p.esize, esize, seq + i);
 		crpc_spsc_commit(&r->p, got);
 		return got;
 	}
@@ -126,7 +126,7 @@ step_consume(struct ring *r, uint64_t *s, uint64_t seq)
 		for (runs = (uint32_t)(rnd(s) % 3) + 1; runs > 0; runs--) {
 			run = crpc_spsc_peek(&r->c, n, &first);
 			for (i = 0; i < run; i++)
-				assert_true(msg_good((char *)first + (size_t)i * r->c.stride, esize,
+				assert_true(msg_good((char *)first + (size_t)i * r->c.esize, esize,
 					seq + got + i));
 			got += run;
 		}
@@ -139,8 +139,7 @@ step_consume(struct ring *r, uint64_t *s, uint64_t seq)
 static void
 model_run(const struct crpc_spsc_attr *a, uint64_t seed)
 {
-	uint32_t most = a->depth + (is_fastforward(a->variant) ? 2 * CRPC_SPSC_PACKED : 0), step, n,
-		 room;
+	uint32_t most = a->depth + (is_fastforward(a->variant) ? 2 * CRPC_SPSC_PACKED : 0), step, n;
 	uint64_t in = 0, out = 0, s = seed;
 	struct ring r;
 
@@ -148,11 +147,8 @@ model_run(const struct crpc_spsc_attr *a, uint64_t seed)
 	for (step = 0; step < 600; step++) {
 		/* Lean to one side for a while, so that full and empty are both reached often. */
 		if (rnd(&s) % 8 < (step / 16 % 2 != 0 ? 2u : 6u)) {
-			room = crpc_spsc_free_count(&r.p);
-			n = step_produce(&r, &s, in);
-			in += n;
+			in += step_produce(&r, &s, in);
 			assert_true(in - out <= most);
-			assert_true(n > 0 || room == 0);
 		} else {
 			n = step_consume(&r, &s, out);
 			if (a->caller_credit)
@@ -160,10 +156,8 @@ model_run(const struct crpc_spsc_attr *a, uint64_t seed)
 			out += n;
 			assert_true(out <= in);
 		}
-		if (rnd(&s) % 4 == 0) {
+		if (rnd(&s) % 4 == 0)
 			crpc_spsc_flush(&r.p);
-			assert_int_equal(crpc_spsc_count(&r.c), in - out);
-		}
 	}
 	crpc_spsc_flush(&r.p);
 	for (step = 0; out < in && step < 10000; step++) {
@@ -174,8 +168,7 @@ model_run(const struct crpc_spsc_attr *a, uint64_t seed)
 	}
 	assert_int_equal(in, out);
 	assert_true(in > a->depth);
-	crpc_spsc_dequeue_burst(&r.c, &n, 0);
-	assert_int_equal(ring_free(&r), 0);
+	ring_free(&r);
 }
 
 /* Every variant, size, depth and laziness behaves as a queue, wherever its positions start. */
@@ -221,7 +214,6 @@ TEST(exact_fit)
 					break;
 			}
 			assert_in_range(n, 16, is_fastforward(v) ? 16 + 2 * CRPC_SPSC_PACKED : 16);
-			assert_int_equal(crpc_spsc_free_count(&r.p), 0);
 			for (i = 0; crpc_spsc_dequeue(&r.c, msg) == 0; i++)
 				assert_true(msg_good(msg, 16, out++));
 			assert_int_equal(i, n);
@@ -232,7 +224,7 @@ TEST(exact_fit)
 			out++;
 			assert_int_equal(crpc_spsc_dequeue(&r.c, msg), -EAGAIN);
 		}
-		assert_int_equal(ring_free(&r), 0);
+		ring_free(&r);
 	}
 }
 
@@ -250,7 +242,7 @@ TEST(publication_never_sticks)
 		assert_int_equal(ring_make(&r, &a), 0);
 		assert_int_equal(crpc_spsc_enqueue(&r.p, msg), 0);
 		assert_int_equal(crpc_spsc_dequeue(&r.c, msg), 0);
-		assert_int_equal(ring_free(&r), 0);
+		ring_free(&r);
 
 		a.lazy = 64;
 		assert_int_equal(ring_make(&r, &a), 0);
@@ -263,7 +255,7 @@ TEST(publication_never_sticks)
 		for (; crpc_spsc_dequeue(&r.c, msg) == 0; n--)
 			;
 		assert_int_equal(n, 0);
-		assert_int_equal(ring_free(&r), 0);
+		ring_free(&r);
 	}
 }
 
@@ -292,7 +284,7 @@ TEST(no_stale_flag_after_wrap)
 					assert_true(msg_good(&msg, 8, seq + got));
 				assert_int_equal(got, burst);
 			}
-			assert_int_equal(ring_free(&r), 0);
+			ring_free(&r);
 		}
 }
 
@@ -328,37 +320,15 @@ TEST(onesided_consumer_never_writes)
 				assert_true(msg_good(msg, 32, out++));
 			assert_int_equal(crpc_spsc_enqueue(&p, msg), -EAGAIN);
 			crpc_spsc_onesided_credit(&p, 1000); /* bounded to what is open */
-			assert_int_equal(crpc_spsc_free_count(&p), 8);
 		}
 		assert_int_equal(out, seq);
-		assert_int_equal(crpc_spsc_check(&p, &c, stderr), 0);
 		munmap(rw, len);
 		munmap(ro, len);
 		close(fd);
 	}
 }
 
-/* "Token was the slot index": two messages in the same slot never share a token. */
-TEST(onesided_tokens_are_unique)
-{
-	struct crpc_spsc_attr a = {
-		.variant = CRPC_SPSC_ONESIDED, .depth = 4, .esize = 8, .start = UINT32_MAX - 30};
-	uint32_t token[64], i, j;
-	uint64_t msg = 0;
-	struct ring r;
-
-	assert_int_equal(ring_make(&r, &a), 0);
-	for (i = 0; i < 64; i++) {
-		token[i] = crpc_spsc_onesided_token(&r.p);
-		assert_int_equal(crpc_spsc_enqueue(&r.p, &msg), 0);
-		assert_int_equal(crpc_spsc_dequeue(&r.c, &msg), 0);
-		for (j = 0; j < i; j++)
-			assert_int_not_equal(token[i], token[j]);
-	}
-	assert_int_equal(ring_free(&r), 0);
-}
-
-/* Words that no honest end writes make a ring look full or empty, and check() reports them. */
+/* Words that no honest end writes make a ring look full or empty. */
 TEST(hostile_words_are_bounded)
 {
 	static const uint32_t bad[] = {100, UINT32_MAX, 0x80000000, 65};
@@ -366,7 +336,6 @@ TEST(hostile_words_are_bounded)
 	uint64_t msg = 0, buf[64];
 	_Atomic uint32_t *head, *tail;
 	_Atomic uint64_t *flag;
-	FILE *null = fopen("/dev/null", "w");
 	struct ring r;
 
 	assert_int_equal(ring_make(&r, &a), 0);
@@ -375,8 +344,6 @@ TEST(hostile_words_are_bounded)
 	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		crpc_store_relaxed(head, bad[i]);
 		assert_int_equal(crpc_spsc_dequeue_burst(&r.c, buf, 64), 0);
-		assert_int_equal(crpc_spsc_count(&r.c), 0);
-		assert_true(crpc_spsc_check(&r.p, &r.c, null) > 0);
 	}
 	crpc_store_relaxed(head, 0);
 	for (size_t i = 0; i < 64; i++)
@@ -384,7 +351,6 @@ TEST(hostile_words_are_bounded)
 	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		crpc_store_relaxed(tail, bad[i]);
 		assert_int_equal(crpc_spsc_enqueue(&r.p, &msg), -EAGAIN);
-		assert_int_equal(crpc_spsc_free_count(&r.p), 0);
 	}
 	free(r.mem);
 
@@ -393,17 +359,13 @@ TEST(hostile_words_are_bounded)
 	flag = __crpc_spsc_flag(r.c.pos);
 	crpc_store_relaxed(flag, 7); /* seven messages in a block for one */
 	assert_int_equal(crpc_spsc_dequeue_burst(&r.c, buf, 64), 0);
-	assert_int_equal(crpc_spsc_count(&r.c), 0);
-	assert_true(crpc_spsc_check(&r.p, &r.c, null) > 0);
 	free(r.mem);
 
 	a.variant = CRPC_SPSC_ONESIDED;
 	assert_int_equal(ring_make(&r, &a), 0);
 	crpc_store_relaxed(__crpc_spsc_flag(r.c.pos), UINT64_C(5) << 3 | 7); /* a lap to come */
 	assert_int_equal(crpc_spsc_dequeue_burst(&r.c, buf, 64), 0);
-	assert_true(crpc_spsc_check(&r.p, &r.c, null) > 0);
 	free(r.mem);
-	fclose(null);
 }
 
 /* A peek may hold a whole ring; the flags it has not given back are not read again. */
@@ -426,8 +388,7 @@ TEST(peek_of_a_whole_ring_ends)
 		crpc_spsc_release(&r.c);
 		while (crpc_spsc_dequeue(&r.c, &msg) == 0)
 			;
-		assert_int_equal(crpc_spsc_count(&r.c), 0);
-		assert_int_equal(ring_free(&r), 0);
+		ring_free(&r);
 	}
 }
 
@@ -458,7 +419,7 @@ TEST(inline_singles)
 			assert_int_equal(
 				crpc_spsc_inline_dequeue_burst(&r.c, a.variant, 24, msg, 1), 0);
 		}
-		assert_int_equal(ring_free(&r), 0);
+		ring_free(&r);
 	}
 }
 

@@ -123,7 +123,7 @@ stream(struct stress *t)
 	}
 	pthread_join(th, NULL);
 	assert_int_equal(t->bad, 0);
-	assert_int_equal(ring_free(&t->to), 0);
+	ring_free(&t->to);
 }
 
 /* Answers every request with a message of the same number. */
@@ -181,8 +181,8 @@ rpc(struct stress *t)
 	if (t->attr.caller_credit)
 		crpc_spsc_onesided_credit(&t->back.p, window);
 	assert_int_equal(t->bad, 0);
-	assert_int_equal(ring_free(&t->to), 0);
-	assert_int_equal(ring_free(&t->back), 0);
+	ring_free(&t->to);
+	ring_free(&t->back);
 }
 
 /* The cases: sizes, depths and bursts that do not divide each other, and who is slow. */
@@ -225,10 +225,12 @@ stress_of(void **state)
 int
 main(void)
 {
+	static const char *const names[CRPC_SPSC_VARIANTS] = {
+		"lamport", "fastforward", "fastforward_aligned", "onesided", "onesided_aligned"};
 	struct CMUnitTest tests[CRPC_SPSC_VARIANTS] = {0};
 
 	for (int v = 0; v < CRPC_SPSC_VARIANTS; v++) {
-		tests[v].name = crpc_spsc_variant_name((enum crpc_spsc_variant)v);
+		tests[v].name = names[v];
 		tests[v].test_func = stress_of;
 		tests[v].initial_state = (void *)(intptr_t)v;
 	}

@@ -22,6 +22,7 @@ read_text(const char *text, struct history *h)
 	int rc;
 
 	assert_non_null(in);
+	*h = (struct history){0};
 	rc = hist_read(in, "text", h);
 	fclose(in);
 	if (rc == 0)

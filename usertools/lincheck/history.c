@@ -140,14 +140,14 @@ by_key_and_call(const void *a, const void *b)
 
 /* Room for one more. */
 static bool
-grow(struct history *h, size_t *room)
+grow(struct history *h)
 {
 	struct hist_op *op;
 
-	if (h->n < *room)
+	if (h->n < h->room)
 		return true;
-	*room = *room != 0 ? 2 * *room : 4096;
-	op = realloc(h->op, *room * sizeof(*op));
+	h->room = h->room != 0 ? 2 * h->room : 4096;
+	op = realloc(h->op, h->room * sizeof(*op));
 	if (op == NULL)
 		return false;
 	h->op = op;
@@ -159,7 +159,7 @@ lines_read(FILE *in, struct history *h, uint32_t *number_of)
 {
 	char line[256];
 	const char *wrong;
-	size_t room = 0, len;
+	size_t len;
 
 	while (fgets(line, sizeof(line), in) != NULL) {
 		++*number_of;
@@ -174,7 +174,7 @@ lines_read(FILE *in, struct history *h, uint32_t *number_of)
 		}
 		if (line[0] == '#' || line[0] == '\0')
 			continue;
-		if (!grow(h, &room))
+		if (!grow(h))
 			return "out of memory";
 		wrong = line_read(line, &h->op[h->n]);
 		if (wrong != NULL)
@@ -235,14 +235,13 @@ binary_ops(FILE *in, uint64_t ops, struct history *h, uint32_t *number_of)
 {
 	struct app_history_op op;
 	const char *wrong;
-	size_t room = 0;
 	bool skip;
 
 	for (; *number_of < ops; ) {
 		if (fread(&op, sizeof(op), 1, in) != 1)
 			return "it ends early: was the file cut short?";
 		++*number_of;
-		if (!grow(h, &room))
+		if (!grow(h))
 			return "out of memory";
 		wrong = op_read(&op, &h->op[h->n], &skip);
 		if (wrong != NULL)
@@ -282,12 +281,11 @@ hist_read(FILE *in, const char *name, struct history *h)
 	binary = first == (int)(magic & 0xff);
 	if (first != EOF)
 		ungetc(first, in);
-	*h = (struct history){0};
 	wrong = binary ? binary_read(in, h, &line) : lines_read(in, h, &line);
 	if (wrong != NULL) {
 		fprintf(stderr, "crpc-lincheck: %s:%u: %s\n", name, line, wrong);
 		free(h->op);
-		h->op = NULL;
+		*h = (struct history){0};
 		return -1;
 	}
 	return 0;

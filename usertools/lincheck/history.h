@@ -56,20 +56,20 @@ struct hist_op {
 
 struct history {
 	struct hist_op *op;
-	size_t n;
+	size_t n, room;
 };
 
 /**
- * Read a history.
+ * Read a history, or a further part of one.
  *
  * @param in
  *   The text.
  * @param name
  *   Of the file, for messages.
  * @param h
- *   Filled; free h->op.
+ *   What was read before, or zeroed; the operations are appended. Free h->op.
  * @return
- *   0, or -1 after one line on standard error.
+ *   0, or -1 after one line on standard error: then it holds nothing.
  */
 int hist_read(FILE *in, const char *name, struct history *h);
 

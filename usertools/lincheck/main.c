@@ -126,31 +126,16 @@ static int
 file_add(const char *name, struct history *all)
 {
 	FILE *in = strcmp(name, "-") == 0 ? stdin : fopen(name, "r");
-	struct history one;
-	struct hist_op *op;
 	int rc;
 
 	if (in == NULL) {
 		fprintf(stderr, "crpc-lincheck: %s: %s\n", name, strerror(errno));
 		return -1;
 	}
-	rc = hist_read(in, name, &one);
+	rc = hist_read(in, name, all);
 	if (in != stdin)
 		fclose(in);
-	if (rc != 0)
-		return -1;
-	op = realloc(all->op, (all->n + one.n + 1) * sizeof(*op));
-	if (op == NULL) {
-		fprintf(stderr, "crpc-lincheck: %s: out of memory\n", name);
-		free(one.op);
-		return -1;
-	}
-	if (one.n != 0)
-		memcpy(op + all->n, one.op, one.n * sizeof(*op));
-	all->op = op;
-	all->n += one.n;
-	free(one.op);
-	return 0;
+	return rc;
 }
 
 static void
