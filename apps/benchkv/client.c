@@ -63,7 +63,6 @@ fill_conf(struct app_load_conf *conf, const struct kv_options *o, const struct k
 		.first = info->rank * info->daemons,
 		.daemons = info->daemons,
 		.key_size = info->key_size,
-		.key_sizes = {.min = info->key_size, .max = info->key_size},
 		.value_size = info->value_size,
 		.sizes = {.min = info->value_size, .max = info->value_size},
 		.writers = info->writers,

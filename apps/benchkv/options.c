@@ -161,11 +161,11 @@ static const struct app_opt options[] = {
 	APP_OPT("memory-limit", "BYTES", &opt.memory_limit,
 		"size of the stores of a rank at most; 0: any", 0, UINT64_C(1) << 40),
 	APP_FLAG("empty", &opt.empty, "begin without keys, as a service does"),
-	APP_OPT("key-size", "BYTES", &opt.key_sizes_text,
-		"bytes of a key, 8 to 64: one size, a range as 8-64, or a mix of sizes "
-		"and weights as 8:9,64:1 (default 8)"),
+	APP_OPT("key-size", "BYTES", &opt.key_size, "bytes of a key", CRPC_KV_KEY_MIN,
+		CRPC_KV_KEY_MAX),
 	APP_OPT("value-size", "BYTES", &opt.value_sizes,
-		"bytes of a value, 8 to 1M: likewise, as 8-1K or 8:9,1K:1 (default 8)"),
+		"bytes of a value, 8 to 1M: one size, a range as 8-1K, or a mix of sizes "
+		"and weights as 8:9,1K:1 (default 8)"),
 	APP_DEVICE(&opt.device),
 	APP_UCX_TLS(&opt.ucx_tls),
 	APP_TRANSPORT(&opt.transport, "requests to other ranks", kv_transport_names),
@@ -228,11 +228,10 @@ check(const struct kv_options *o, enum kv_program program)
 		return app_fail_once(
 			"--history knows all that happens to a key only without --ttl-ms, --restore, "
 			"--empty and --serve; leave one of them out");
-	if ((o->value_sizes != NULL || o->key_sizes_text != NULL) && o->serve != 0)
+	if (o->value_sizes != NULL && o->serve != 0)
 		return app_fail_once(
-			"--%s-size: clients of other processes know one size only; give one, or "
-			"leave --serve out",
-			o->value_sizes != NULL ? "value" : "key");
+			"--value-size: clients of other processes know one size only; give one, or "
+			"leave --serve out");
 	if (o->numa_isolate && o->colocate)
 		return app_fail_once(
 			"--numa-isolate parts clients from daemons, --colocate puts them "
@@ -267,19 +266,20 @@ check(const struct kv_options *o, enum kv_program program)
 	return 0;
 }
 
-/* One size, or a distribution, of which *text remains; *size is that of the largest after. */
+/* Values of one size, or of a distribution, of which the text remains. */
 static int
-sizes_read(const char *option, const char **text, uint32_t min, uint32_t max, uint64_t *size,
-	struct app_sizes *sizes)
+sizes_read(struct kv_options *o)
 {
-	sizes->min = sizes->max = (uint32_t)*size;
-	if (*text != NULL && app_sizes_parse(sizes, *text, min, max) != 0)
-		return app_fail_once("%s '%s': give a size, a range as %u-64, or a mix of sizes "
-				     "and weights as %u:9,64:1, of %u to %u bytes",
-			option, *text, min, min, min, max);
-	if (app_sizes_fixed(sizes))
-		*text = NULL;
-	*size = sizes->max;
+	o->sizes.min = o->sizes.max = (uint32_t)o->value_size;
+	if (o->value_sizes != NULL &&
+		app_sizes_parse(
+			&o->sizes, o->value_sizes, CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX) != 0)
+		return app_fail_once("--value-size '%s': give a size, a range as 8-64, or a mix of "
+				     "sizes and weights as 8:9,64:1, of %u to %u bytes",
+			o->value_sizes, CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX);
+	if (app_sizes_fixed(&o->sizes))
+		o->value_sizes = NULL;
+	o->value_size = o->sizes.max;
 	return 0;
 }
 
@@ -304,12 +304,8 @@ kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *
 		return rc;
 	*o = opt;
 	o->rmw |= o->cas;
-	if (sizes_read("--value-size", &o->value_sizes, CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX,
-		    &o->value_size, &o->sizes) != 0 ||
-		sizes_read("--key-size", &o->key_sizes_text, CRPC_KV_KEY_MIN, CRPC_KV_KEY_MAX,
-			&o->key_size, &o->key_sizes) != 0)
-		return APP_EXIT_USAGE;
-	return check(o, program);
+	rc = sizes_read(o);
+	return rc != 0 ? rc : check(o, program);
 }
 
 int

@@ -59,9 +59,7 @@ struct kv_options {
 	uint64_t capacity; /**< Keys of each rank that fit; 0: see rank.c. */
 	uint64_t memory_limit; /**< Bytes that the stores of a rank may take; 0: any. */
 	bool empty;          /**< The stores begin without keys. */
-	uint64_t key_size;     /**< Of the longest. */
-	const char *key_sizes_text; /**< Their distribution; NULL: all have key_size. */
-	struct app_sizes key_sizes; /**< The same. */
+	uint64_t key_size;
 	uint64_t value_size;     /**< Of the largest. */
 	const char *value_sizes; /**< Their distribution; NULL: all have value_size. */
 	struct app_sizes sizes;  /**< The same. */

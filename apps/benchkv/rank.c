@@ -46,7 +46,6 @@ fill_conf(struct kv_rank *r)
 		.ranks = r->boot.size,
 		.daemons = r->daemons,
 		.key_size = (uint32_t)o->key_size,
-		.key_min = kv_rank_key_min(r),
 		.value_max = (uint32_t)o->value_size,
 		.clients = all ? (uint32_t)(o->clients + o->serve) : homed(r),
 		.depth = kv_rank_depth(r),
@@ -64,7 +63,6 @@ fill_conf(struct kv_rank *r)
 		.preloaded = o->restore == NULL && o->ttl_ms == 0 && !o->empty,
 		.writer_first = used,
 		.writer_end = used + kv_rank_owners(r) * part,
-		.key_mix = kv_rank_key_mix(r),
 	};
 	if (r->backend->ipc)
 		return;
@@ -225,7 +223,6 @@ fill_work(struct kv_rank *r)
 		.first = r->boot.rank * r->daemons,
 		.daemons = r->daemons,
 		.key_size = (uint32_t)o->key_size,
-		.key_sizes = o->key_sizes,
 		.value_size = (uint32_t)o->value_size,
 		.sizes = o->sizes,
 		.writers = r->conf.writer_end,

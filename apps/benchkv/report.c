@@ -117,8 +117,8 @@ json_pauses(const struct kv_result *r)
 static void
 add_work(json_t *row, const struct kv_options *opt)
 {
-	app_row_set(row, "{s:I,s:I,s:s*,s:I,s:s*,s:f,s:s,s:b,s:I,s:b}", "keys", INT(opt->keys),
-		"key_size", INT(opt->key_size), "key_sizes", opt->key_sizes_text, "value_size",
+	app_row_set(row, "{s:I,s:I,s:I,s:s*,s:f,s:s,s:b,s:I,s:b}", "keys", INT(opt->keys),
+		"key_size", INT(opt->key_size), "value_size",
 		INT(opt->value_size), "value_sizes", opt->value_sizes, "read_ratio",
 		opt->read_ratio, "dist", dists[opt->dist], "rmw", opt->rmw, "scan", INT(opt->scan),
 		"verify", opt->verify);

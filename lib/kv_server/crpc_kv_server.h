@@ -61,10 +61,7 @@ struct crpc_kv_front;
 struct crpc_kv_server_conf {
 	uint32_t rank, ranks; /**< Which of how many; ranks 0 is taken as 1. */
 	uint32_t daemons;     /**< 1 to CRPC_KV_DAEMONS_MAX; 0: 1. */
-	/**
-	 * Bytes of a key, CRPC_KV_KEY_MIN..CRPC_KV_KEY_MAX; 0: 8. Of the shortest; 0: all the same.
-	 */
-	uint32_t key_size, key_min;
+	uint32_t key_size;    /**< Bytes of a key, CRPC_KV_KEY_MIN..CRPC_KV_KEY_MAX; 0: 8. */
 	uint32_t value_max; /**< Bytes of a value, CRPC_KV_VALUE_MIN to CRPC_KV_VALUE_MAX; 0: 8. */
 	uint32_t capacity;    /**< Keys that each daemon's store takes. */
 	uint64_t
@@ -97,7 +94,6 @@ struct crpc_kv_server_conf {
 	bool preloaded; /**< Each of them exists from the start. */
 	/** Writer ids that CRPC_KV_INFO gives out, divided over all owners; 0, 0: none. */
 	uint32_t writer_first, writer_end;
-	uint32_t key_mix; /**< Which keys have which size, any hash of it: for snapshots. */
 };
 
 /** State of another rank, as doc/design/kv_service.md draws it. */

@@ -148,7 +148,7 @@ static bool
 is_store_op(const struct crpc_kv_daemon *d, const struct kv_req *req)
 {
 	return req->op >= CRPC_KV_GET && req->op <= CRPC_KV_DELETE &&
-		req->key_len - d->key_min <= d->key_size - d->key_min;
+		req->key_len == d->key_size;
 }
 
 /* Write an answer. @return its length. */

@@ -101,8 +101,7 @@ __crpc_kv_walk_serve(
 	max = (uint32_t)crpc_min(max, walk.room) - (uint32_t)sizeof(struct kv_resp_hdr);
 	if (op == CRPC_KV_STATS && max >= sizeof(uint64_t))
 		len = stats(d, &walk.cursor, value, max);
-	else if (op == CRPC_KV_SCAN && d->key_min == d->key_size &&
-		max >= sizeof(struct kv_scan_item) + d->key_size)
+	else if (op == CRPC_KV_SCAN && max >= sizeof(struct kv_scan_item) + d->key_size)
 		len = scan(d, &walk.cursor, value, max);
 	else
 		status = CRPC_KV_BAD_REQUEST;

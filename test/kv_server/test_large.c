@@ -413,7 +413,7 @@ a_load_without_room_leaves_no_key(void **state)
 
 	for (id = 0; id < 2; id++) {
 		kv_key_write(key, 8, id);
-		assert_int_equal(__crpc_kv_store_load(r->store, key, 8, r->value, MIB),
+		assert_int_equal(__crpc_kv_store_load(r->store, key, r->value, MIB),
 			id == 0 ? 0 : -ENOSPC);
 	}
 	ask(r, CRPC_KV_GET, 1, NULL, 0, NULL);

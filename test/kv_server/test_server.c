@@ -416,7 +416,6 @@ sizes_that_cannot_be_are_refused(void **state)
 		{.capacity = 0},
 		{.capacity = 8, .key_size = CRPC_KV_KEY_MIN - 1},
 		{.capacity = 8, .key_size = CRPC_KV_KEY_MAX + 1},
-		{.capacity = 8, .key_size = 16, .key_min = 17},
 		{.capacity = 8, .value_max = CRPC_KV_VALUE_MIN - 1},
 		{.capacity = 8, .value_max = CRPC_KV_VALUE_MAX + 1},
 	};
