@@ -190,8 +190,6 @@ static const struct app_opt options[] = {
 	APP_OPT("snapshot", "PATH", &opt.snapshot,
 		"write the stores to PATH.OWNER when the run has ended"),
 	APP_OPT("restore", "PATH", &opt.restore, "begin with the stores of such a snapshot"),
-	APP_FLAG("numa-isolate", &opt.numa_isolate,
-		"clients on other NUMA nodes than the NIC and the daemons"),
 	APP_OPT("ranks", "N", &opt.ranks, "refuse to run with another number; 0: any", 0, 1024),
 	APP_CHOICE("insight", &opt.insight,
 		"times of phases, histograms and telemetry; ab: on and off in turn, and "
@@ -232,10 +230,6 @@ check(const struct kv_options *o, enum kv_program program)
 		return app_fail_once(
 			"--value-size: clients of other processes know one size only; give one, or "
 			"leave --serve out");
-	if (o->numa_isolate && o->colocate)
-		return app_fail_once(
-			"--numa-isolate parts clients from daemons, --colocate puts them "
-			"together; leave one out");
 	if (o->flush == KV_FLUSH_COMPARE &&
 		(o->insight == KV_INSIGHT_AB || o->backend != KV_BACKEND_COPYRPC))
 		return app_fail_once(

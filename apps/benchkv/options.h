@@ -95,7 +95,6 @@ struct kv_options {
 	bool verify;
 	bool counters; /**< The CPU's, of the lcores in the measured window. */
 	bool colocate;
-	bool numa_isolate; /**< Clients on other NUMA nodes than daemons, where there are some. */
 	bool quiet;
 	const char *sweep; /**< Axes of a sweep (sweep.h); NULL: one run. */
 	uint64_t repeat;   /**< Passes over them, rising and falling in turn. */

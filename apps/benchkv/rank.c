@@ -155,7 +155,7 @@ check_device(struct kv_rank *r)
 static void
 take_seats(struct kv_rank *r)
 {
-	uint32_t n = 0, i;
+	uint32_t n = 0;
 	int node[KV_SEATS_MAX];
 	unsigned int id;
 
@@ -163,20 +163,11 @@ take_seats(struct kv_rank *r)
 	RTE_LCORE_FOREACH_WORKER(id)
 	if (n < KV_SEATS_MAX)
 		r->lcore[n++] = id;
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		node[i] = (int)kv_map_node(r->lcore[i]);
 	r->seats = kv_place(
 		r->place, n, r->daemons, (uint32_t)r->opt.clients, r->opt.colocate);
-	kv_place_order(r->lcore, node, n, kv_map_device_node(r->opt.device), r->seats, r->daemons,
-		r->opt.numa_isolate);
-	if (!r->opt.numa_isolate)
-		return;
-	for (i = r->daemons; i < r->seats && node[i] != node[0]; i++)
-		;
-	if (i < r->seats || r->seats <= r->daemons)
-		app_note("rank %u: --numa-isolate: too few lcores on other NUMA nodes than the "
-			 "daemons'; give more with -l",
-			r->boot.rank);
+	kv_place_order(r->lcore, node, n, kv_map_device_node(r->opt.device));
 }
 
 int
