@@ -65,15 +65,11 @@ json_slices(const struct kv_result *r)
 
 /* Where in a sweep this run is. */
 static json_t *
-json_point(const struct kv_sweep_point *p)
+json_point(const struct app_sweep_point *p)
 {
-	const struct kv_axis *axis;
 	json_t *at = json_object();
 
-	for (uint32_t i = 0; i < p->sweep->axes; i++) {
-		axis = &p->sweep->axis[i];
-		json_object_set_new(at, axis->option + 2, json_string(axis->value[p->at[i]]));
-	}
+	app_sweep_add(p, at);
 	return json_pack("{s:s,s:o,s:i,s:b}", "axis", p->sweep->axis[0].option + 2, "at", at,
 		"pass", p->pass, "rising", p->rising);
 }

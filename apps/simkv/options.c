@@ -63,7 +63,8 @@ static const struct app_opt options[] = {
 	APP_OPT("virtual-ms", "MS", &opt.virtual_ms, "virtual time that is measured", 0.001, 1e6),
 	APP_SEED(&opt.seed),
 	APP_VERIFY(&opt.verify, "every answer"),
-	APP_OPT("sweep", "AXES", &opt.sweep, "a run for each value of an option, as clients=1,2,4"),
+	APP_OPT("sweep", "AXES", &opt.sweep,
+		"a run for each value of an option, as clients=1,2,4/flush=clocked,hold"),
 	APP_JSON(&opt.json),
 };
 
