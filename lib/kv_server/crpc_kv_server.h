@@ -411,6 +411,9 @@ void crpc_kv_tel_start(uint32_t rank, uint32_t daemons);
  */
 int crpc_kv_tel_stats(const char *params, struct rte_tel_data *d);
 
+/** A counter of all daemons of this process, likewise. */
+uint64_t crpc_kv_tel_sum(enum kv_stat stat);
+
 /** A phase in one word. */
 static inline const char *
 crpc_kv_phase_name(uint32_t phase)

@@ -37,7 +37,7 @@ static const struct crpc_tel_counter net[] = {
 
 /* What a daemon publishes: words. */
 struct counters {
-	uint64_t stat[CRPC_KV_STATS_N];
+	uint64_t stat[CRPC_KV_STATS_N]; /* First: crpc_kv_tel_sum(). */
 	struct crpc_kv_stats own;
 	uint64_t active, flux_again;
 	uint64_t net[CRPC_DIM(net)];
@@ -172,6 +172,17 @@ crpc_kv_tel_stats(const char *params, struct rte_tel_data *d)
 	add_histogram(d, "taken_per_turn", c.own.taken, CRPC_KV_TAKEN_BUCKETS);
 	add_histogram(d, "net_batch_size", c.batch, CRPC_COPYRPC_BATCH_BUCKETS);
 	return to - from == daemons;
+}
+
+uint64_t
+crpc_kv_tel_sum(enum kv_stat stat)
+{
+	uint32_t daemons = crpc_load_acquire(&live_daemons); /* A1 pairs with R1 */
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < daemons; i++)
+		sum += crpc_load_relaxed(&live[i].word[stat]);
+	return sum;
 }
 
 void
