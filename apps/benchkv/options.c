@@ -12,8 +12,6 @@
 static const char *const dists[] = {"uniform", "zipf", "latest", NULL};
 static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "e", "f", NULL};
 const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", "compare", NULL};
-const char *const kv_transport_names[] = {"rc", "dc", NULL};
-const char *const kv_flow_names[] = {"window", "read", "notify", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
 const char *const kv_backend_names[KV_BACKENDS + 1] = {
@@ -168,8 +166,8 @@ static const struct app_opt options[] = {
 		"and weights as 8:9,1K:1 (default 8)"),
 	APP_DEVICE(&opt.device),
 	APP_UCX_TLS(&opt.ucx_tls),
-	APP_TRANSPORT(&opt.transport, "requests to other ranks", kv_transport_names),
-	APP_FLOW(&opt.flow, kv_flow_names),
+	APP_TRANSPORT(&opt.transport, "requests to other ranks", app_transport_names),
+	APP_FLOW(&opt.flow, app_flow_names),
 	APP_FLUSH(&opt.flush, " for other ranks; compare: the first three in turn", kv_flush_names),
 	APP_OPT("hold-us", "US", &opt.hold_us,
 		"flush hold: how long answers wait for company; 0: it adapts itself", 0, 10000),

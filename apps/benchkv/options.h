@@ -22,9 +22,6 @@ enum kv_backend_number {
 /** --flush compare: clocked, immediate and deferred in turn, slice by slice. */
 #define KV_FLUSH_COMPARE (CRPC_COPYRPC_HOLD + 1)
 
-/** Names of enum crpc_rdma_transport and of enum crpc_copyrpc_flow; each ends with NULL. */
-extern const char *const kv_transport_names[], *const kv_flow_names[];
-
 /** Names of enum crpc_copyrpc_flush_policy and of the comparison; ends with NULL. */
 extern const char *const kv_flush_names[];
 

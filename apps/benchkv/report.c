@@ -125,7 +125,7 @@ static void
 add_policies(json_t *row, const struct kv_options *opt)
 {
 	app_row_set(row, "{s:s,s:s,s:s}", "flush", kv_flush_names[opt->flush], "transport",
-		kv_transport_names[opt->transport], "flow", kv_flow_names[opt->flow]);
+		app_transport_names[opt->transport], "flow", app_flow_names[opt->flow]);
 }
 
 void

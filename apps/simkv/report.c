@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
 
+#include "app_opt.h"
 #include "report.h"
 
 #define INT(n) ((json_int_t)(n))
@@ -103,7 +104,7 @@ sim_report_row(const struct app_out *out, const struct sim_options *o, const str
 	app_row_set(row, "{s:b,s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:s}", "virtual", 1, "preset",
 		sim_presets[o->preset], "hosts", INT(o->hosts), "clients", INT(o->clients), "depth",
 		INT(o->depth), "backend", sim_backends[o->backend], "flush", sim_flushes[o->flush],
-		"transport", sim_transports[o->transport], "flow", sim_flows[o->flow]);
+		"transport", app_transport_names[o->transport], "flow", app_flow_names[o->flow]);
 	app_row_set(row, "{s:s,s:s,s:s*,s:I,s:f}", "nic", o->nic, "cpu_model", o->cpu, "set",
 		o->set, "seed", INT(o->seed), "virtual_ms", o->virtual_ms);
 	app_row_figure(row, "rate",
