@@ -110,11 +110,7 @@ open_service(struct kv_rank *r)
 		return APP_EXIT_USAGE;
 	r->service = create_service(r);
 	if (r->service == NULL && (errno == ENODEV || errno == ENOENT))
-		return app_fail("cannot use RDMA device %s: %s (%s); give an active device "
-				"with --device, or start under usertools/soft-mlx5, the software "
-				"one",
-			r->opt.device == NULL ? "(any)" : r->opt.device, strerror(errno),
-			crpc_log_last());
+		return kv_device_fail(r->opt.device);
 	if (r->service == NULL)
 		return app_fail("cannot make the service%s%s: %s (%s)",
 			r->opt.name == NULL ? "" : " ", r->opt.name == NULL ? "" : r->opt.name,

@@ -59,17 +59,11 @@ get(struct stream *st, void *data, size_t len)
 	st->bad |= fread(data, 1, len, st->file) != len;
 }
 
+/* "": its place; ".new": beside it. */
 static void
-name_of(const struct kv_snapshot *snap, char path[PATH_MAX])
+name_of(const struct kv_snapshot *snap, const char *end, char path[PATH_MAX])
 {
-	snprintf(path, PATH_MAX, "%s.%u", snap->path, snap->owner);
-}
-
-/* Beside its place. */
-static void
-fresh_name(const struct kv_snapshot *snap, char path[PATH_MAX])
-{
-	snprintf(path, PATH_MAX, "%s.%u.new", snap->path, snap->owner);
+	snprintf(path, PATH_MAX, "%s.%u%s", snap->path, snap->owner, end);
 }
 
 /* Whether the name is still that of the open file. */
@@ -137,8 +131,8 @@ __crpc_kv_snapshot_claim(struct kv_snapshot *snap)
 	char fresh[PATH_MAX], path[PATH_MAX];
 	int fd, rc = 0;
 
-	name_of(snap, path);
-	fresh_name(snap, fresh);
+	name_of(snap, "", path);
+	name_of(snap, ".new", fresh);
 	/* What was copied before a failure is too old for the next one, but may be committed. */
 	snap->begun = false;
 	snap->claimed = true;
@@ -181,7 +175,7 @@ __crpc_kv_snapshot_release(struct kv_snapshot *snap)
 
 	if (snap->fresh == NULL)
 		return;
-	fresh_name(snap, fresh);
+	name_of(snap, ".new", fresh);
 	if (is_named(fileno(snap->fresh), fresh))
 		unlink(fresh);
 	fclose(snap->fresh);
@@ -213,7 +207,7 @@ file_begin(struct kv_snapshot *snap)
 	static const struct head none;
 	char fresh[PATH_MAX];
 
-	fresh_name(snap, fresh);
+	name_of(snap, ".new", fresh);
 	if (!is_named(fileno(snap->fresh), fresh)) /* It was removed, or is another run's. */
 		return -ENOENT;
 	__fpurge(snap->fresh); /* What a full disk did not take. */
@@ -304,7 +298,7 @@ __crpc_kv_snapshot_write(struct kv_snapshot *snap)
 	char path[PATH_MAX];
 	int rc = 0;
 
-	name_of(snap, path);
+	name_of(snap, "", path);
 	if (snap->fresh == NULL)
 		return fail_write(path, -ENOENT);
 	if (!snap->begun && (!snap->copied || snap->claimed))
@@ -323,7 +317,7 @@ __crpc_kv_snapshot_copy(struct kv_snapshot *snap, struct kv_store *s, uint32_t p
 	char path[PATH_MAX];
 	int rc = 0;
 
-	name_of(snap, path);
+	name_of(snap, "", path);
 	if (snap->fresh == NULL)
 		return fail_write(path, -ENOENT);
 	if (!snap->begun)
@@ -378,8 +372,8 @@ __crpc_kv_snapshot_commit(struct kv_snapshot *snap)
 	char path[PATH_MAX], fresh[PATH_MAX];
 	int rc = 0;
 
-	name_of(snap, path);
-	fresh_name(snap, fresh);
+	name_of(snap, "", path);
+	name_of(snap, ".new", fresh);
 	if (snap->fresh == NULL || !snap->copied)
 		return fail_write(path, -ENOENT);
 	if (!is_named(fileno(snap->fresh), path)) {
@@ -530,8 +524,8 @@ __crpc_kv_snapshot_read(struct kv_snapshot *snap, struct kv_store *s)
 	int64_t rc;
 	int fd;
 
-	name_of(snap, path);
-	fresh_name(snap, fresh);
+	name_of(snap, "", path);
+	name_of(snap, ".new", fresh);
 	fd = fresh_lock(fresh, 0, &snap->removed);
 	if (fd == -EBUSY)
 		return crpc_fail(-EBUSY,
