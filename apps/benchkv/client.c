@@ -6,7 +6,6 @@
 #include "app_json.h"
 #include "app_opt.h"
 #include "app_stop.h"
-#include "client.h"
 #include "crpc_clock.h"
 #include "crpc_idle.h"
 #include "crpc_kv.h"
@@ -14,8 +13,8 @@
 #include "report.h"
 
 /*
- * Clients of a service that runs already. They need neither DPDK nor a device: what they must know
- * of the run they ask the daemon for.
+ * benchkv-client: clients of a service that runs already. They need neither DPDK nor a device: what
+ * they must know of the run they ask the daemon for.
  */
 
 #define CONNECT_MS 2000
@@ -226,12 +225,22 @@ run(const struct kv_options *o)
 	return rc;
 }
 
+static void
+help(int argc, char *const *argv)
+{
+	kv_options_help(KV_PROGRAM_CLIENT);
+}
+
 int
-kv_client(int argc, char *const *argv)
+main(int argc, char **argv)
 {
 	struct kv_options o;
-	int rc = kv_options_parse(&o, KV_PROGRAM_CLIENT, argc, argv);
+	int rc;
 
+	app_fail_name("benchkv-client");
+	if (app_env_answer("benchkv-client", argc, argv, help))
+		return APP_EXIT_OK;
+	rc = kv_options_parse(&o, KV_PROGRAM_CLIENT, argc - 1, argv + 1);
 	if (rc != 0)
 		return rc;
 	app_stop_catch();

@@ -9,7 +9,6 @@
 #include "app_opt.h"
 #include "app_out.h"
 #include "app_stop.h"
-#include "client.h"
 #include "crpc_clock.h"
 #include "map.h"
 #include "report.h"
@@ -336,9 +335,6 @@ main(int argc, char **argv)
 	if (app_args_answer("benchkv", argc, argv, help))
 		return APP_EXIT_OK;
 	app_args_split(&m.args, argc, argv);
-	if (app_opt_has("attach", argc - 1, argv + 1)) /* It needs no EAL. */
-		return m.args.argc != 0 ? kv_client(m.args.argc, m.args.argv)
-					: kv_client(argc - 1, argv + 1);
 	rc = kv_options_parse(&r->opt, KV_PROGRAM_DAEMON, m.args.argc, m.args.argv);
 	if (rc != 0)
 		return rc;

@@ -361,8 +361,7 @@ kv_options_help(enum kv_program program)
 	t = options_of(program, &n);
 	if (program == KV_PROGRAM_DAEMON)
 		printf("usage: benchkv [EAL options] -- [options]\n"
-		       "       mpirun -n 2 benchkv [EAL options] -- [options]\n"
-		       "       benchkv --attach NAME [options of benchkv-client]\n\n"
+		       "       mpirun -n 2 benchkv [EAL options] -- [options]\n\n"
 		       "A key-value service on poll-mode daemons, and the clients that load it.\n\n");
 	else
 		printf("usage: benchkv-client --attach NAME [options]\n\n"
