@@ -36,19 +36,17 @@ json_counts(const uint64_t *n, uint32_t len)
 
 /* Latencies of all ways: pairs of the most that a bucket holds, us, and its count. */
 static json_t *
-json_hist(const struct app_load_counts *c)
+json_hist(const struct kv_result *r)
 {
+	static struct crpc_hist all;
 	json_t *o = json_array();
-	uint64_t n;
-	uint32_t k;
 
+	kv_result_lat(r, &all);
 	for (uint32_t i = 0; i < CRPC_HIST_BUCKETS; i++) {
-		for (n = 0, k = 0; k < CRPC_KV_PATHS; k++)
-			n += c->lat[k].bucket[i];
-		if (n == 0)
+		if (all.bucket[i] == 0)
 			continue;
 		json_array_append_new(o, json_real((double)crpc_hist_bucket_max(i) / 1e3));
-		json_array_append_new(o, json_integer((json_int_t)n));
+		json_array_append_new(o, json_integer((json_int_t)all.bucket[i]));
 	}
 	return o;
 }
@@ -333,7 +331,7 @@ kv_report(FILE *json, const struct kv_conditions *cond, const struct kv_options 
 		add_compared(row, &r->compared);
 	if (strcmp(record, "total") == 0) {
 		add_policies(row, opt);
-		app_row_set(row, "{s:o,s:o}", "lat_hist_us", json_hist(&r->counts),
+		app_row_set(row, "{s:o,s:o}", "lat_hist_us", json_hist(r),
 			"slice_ops_per_s", json_slices(r));
 		if (cond->point != NULL)
 			app_row_set(row, "{s:o}", "sweep", json_point(cond->point));
@@ -401,9 +399,7 @@ kv_report_hgrm(const char *path, const struct kv_result *r)
 	char part[4096];
 	int rc;
 
-	all = lat[CRPC_KV_LOCAL];
-	crpc_hist_merge(&all, &lat[CRPC_KV_FORWARDED]);
-	crpc_hist_merge(&all, &lat[CRPC_KV_REMOTE]);
+	kv_result_lat(r, &all);
 	rc = write_hgrm(path, &all);
 	if (lat[CRPC_KV_FORWARDED].count == 0 && lat[CRPC_KV_REMOTE].count == 0)
 		return rc;

@@ -344,7 +344,6 @@ begin_measure(struct kv_run *run, uint64_t now)
 static void
 end_measure(struct kv_run *run, uint64_t now)
 {
-	run->window_to = now;
 	run->cool_until = now + (uint64_t)(run->opt->cooldown * 1e9);
 	crpc_store_release(&run->phase, APP_LOAD_COOLDOWN); /* R1 */
 }

@@ -73,9 +73,7 @@ kv_sweep_note(struct kv_sweep *s, uint32_t run, const struct kv_result *total, b
 	char text[512];
 	FILE *f = fmemopen(text, sizeof(text), "w");
 
-	all = lat[CRPC_KV_LOCAL];
-	crpc_hist_merge(&all, &lat[CRPC_KV_FORWARDED]);
-	crpc_hist_merge(&all, &lat[CRPC_KV_REMOTE]);
+	kv_result_lat(total, &all);
 	p99 = quantile_us(&all, 0.99);
 	app_sweep_point(plan, run, &p);
 	s->run[p.number * plan->passes + p.pass] = (struct kv_sweep_run){ops, p99, true};
