@@ -251,28 +251,34 @@ seat_watch(struct kv_seat *s, uint64_t now)
 		seat_send_stop(s, now);
 }
 
+/* A turn, and what follows from it. @return true: a millisecond has passed. */
+static inline bool
+seat_step(struct kv_seat *s, uint64_t *now, uint64_t *watch_at)
+{
+	crpc_idle_turn(&s->idle, seat_turn(s, *now));
+	*now = crpc_clock_ns();
+	seat_pause(s, *now);
+	if (seat_follow(s, *now))
+		crpc_store_release(&s->drained, 1); /* R3 */
+	if (crpc_likely(*now < *watch_at))
+		return false;
+	seat_watch(s, *now);
+	*watch_at = *now + WATCH_NS;
+	return true;
+}
+
 /* A lcore other than the main one. Daemons go on until the run ends: others may need their keys. */
 static int
 seat_main(void *arg)
 {
 	struct kv_seat *s = arg;
 	uint64_t now = crpc_clock_ns(), watch_at = now;
-	bool end = false;
 
-	while (!end) {
-		crpc_idle_turn(&s->idle, seat_turn(s, now));
-		now = crpc_clock_ns();
-		seat_pause(s, now);
-		if (crpc_unlikely(now >= watch_at)) {
-			seat_watch(s, now);
-			watch_at = now + WATCH_NS;
-		}
-		if (seat_follow(s, now)) {
-			crpc_store_release(&s->drained, 1); /* R3 */
-			/* A4 pairs with R4. */
-			end = s->daemons == 0 || crpc_load_acquire(&s->run->end) != 0;
-		}
-	}
+	do
+		seat_step(s, &now, &watch_at);
+	while (crpc_load_relaxed(&s->drained) == 0 ||
+		/* A4 pairs with R4. */
+		(s->daemons != 0 && crpc_load_acquire(&s->run->end) == 0));
 	crpc_store_release(&s->left, 1); /* R5 */
 	return 0;
 }
@@ -491,26 +497,14 @@ step_linger(struct kv_run *run, uint64_t now)
 	return STEP_END;
 }
 
-static enum run_step
-step(struct kv_run *run, enum run_step at, uint64_t now)
-{
-	switch (at) {
-	case STEP_RUN:
-		return step_run(run, now);
-	case STEP_COOL:
-		return step_cool(run, now);
-	case STEP_DRAIN:
-		return step_drain(run, now);
-	default:
-		return step_linger(run, now);
-	}
-}
-
 /* The main lcore. */
 static void
 loop(struct kv_run *run)
 {
-	struct kv_seat *s = &run->seat[0];
+	static enum run_step (*const step[])(struct kv_run *, uint64_t) = {[STEP_RUN] = step_run,
+		[STEP_COOL] = step_cool,
+		[STEP_DRAIN] = step_drain,
+		[STEP_LINGER] = step_linger};
 	uint64_t now = crpc_clock_ns(), watch_at = now + WATCH_NS;
 	enum run_step at = STEP_RUN;
 
@@ -518,17 +512,10 @@ loop(struct kv_run *run)
 	run->stop_at = run->measure_at + (uint64_t)(run->opt->seconds * 1e9);
 	run->progress_at = now + PROGRESS_NS;
 	while (at != STEP_END) {
-		crpc_idle_turn(&s->idle, seat_turn(s, now));
-		now = crpc_clock_ns();
-		seat_pause(s, now);
-		if (seat_follow(s, now))
-			crpc_store_release(&s->drained, 1); /* R3 */
-		if (crpc_unlikely(now >= watch_at)) {
-			watch_ranks(run, now);
-			seat_watch(s, now);
-			at = step(run, at, now);
-			watch_at = now + WATCH_NS;
-		}
+		if (crpc_likely(!seat_step(&run->seat[0], &now, &watch_at)))
+			continue;
+		watch_ranks(run, now);
+		at = step[at](run, now);
 	}
 	crpc_store_release(&run->end, 1); /* R4 */
 }
