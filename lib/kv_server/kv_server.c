@@ -18,14 +18,16 @@
 static int
 sizes_check(const struct crpc_kv_server_conf *c)
 {
+	/* Larger values are in an arena that is shared by way of ipc. */
+	uint32_t max = c->front != NULL ? CRPC_KV_VALUE_INLINE : CRPC_KV_VALUE_MAX;
+
 	if (c->key_size < CRPC_KV_KEY_MIN || c->key_size > CRPC_KV_KEY_MAX ||
-		c->value_max < CRPC_KV_VALUE_MIN || c->value_max > CRPC_KV_VALUE_MAX ||
-		c->capacity == 0)
+		c->value_max < CRPC_KV_VALUE_MIN || c->value_max > max || c->capacity == 0)
 		return crpc_fail(-EINVAL,
 			"server: expected keys of %u to %u bytes, values of %u to %u and a "
 			"capacity, found keys of %u bytes, values of %u, capacity %u",
-			CRPC_KV_KEY_MIN, CRPC_KV_KEY_MAX, CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX,
-			c->key_size, c->value_max, c->capacity);
+			CRPC_KV_KEY_MIN, CRPC_KV_KEY_MAX, CRPC_KV_VALUE_MIN, max, c->key_size,
+			c->value_max, c->capacity);
 	return 0;
 }
 

@@ -84,15 +84,6 @@ near_create(struct kv_store *s, const struct kv_store_conf *conf)
 	return s->q.near != NULL;
 }
 
-static bool
-conf_valid(const struct kv_store_conf *conf)
-{
-	return conf->capacity != 0 && conf->key_size >= CRPC_KV_KEY_MIN &&
-		conf->key_size <= CRPC_KV_KEY_MAX && conf->value_max >= CRPC_KV_VALUE_MIN &&
-		conf->value_max <= CRPC_KV_VALUE_MAX &&
-		(conf->value_max <= CRPC_KV_VALUE_INLINE || conf->arena != NULL);
-}
-
 struct kv_store *
 __crpc_kv_store_create(const struct kv_store_conf *conf)
 {
@@ -107,8 +98,6 @@ __crpc_kv_store_create(const struct kv_store_conf *conf)
 	};
 	struct kv_store *s;
 
-	if (!conf_valid(conf))
-		return crpc_null(-EINVAL);
 	s = crpc_mem_alloc("kv_store", sizeof(*s), CRPC_CACHE_GUARD, NULL);
 	if (s == NULL)
 		goto err;

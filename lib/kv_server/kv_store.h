@@ -40,7 +40,7 @@
 #define KV_BATCH_MAX CRPC_BURST_MAX
 _Static_assert(KV_BATCH_MAX <= RTE_HASH_LOOKUP_BULK_MAX, "one bulk lookup takes a batch");
 
-/** How to make a store. */
+/** How to make a store; the server has checked the sizes. */
 struct kv_store_conf {
 	/**
 	 * Where values above CRPC_KV_VALUE_INLINE lie, by the daemon's own membership; NULL: none.
@@ -95,7 +95,7 @@ struct kv_served {
  * Make a store.
  *
  * @return
- *   The store, or NULL with errno: EINVAL, ENOMEM (the EAL has too little memory).
+ *   The store, or NULL with errno: ENOMEM (the EAL has too little memory).
  */
 struct kv_store *__crpc_kv_store_create(const struct kv_store_conf *conf);
 
@@ -213,11 +213,5 @@ uint32_t __crpc_kv_store_count(const struct kv_store *s);
 
 /** The counters. */
 const struct kv_store_stats *__crpc_kv_store_stats(const struct kv_store *s);
-
-static inline uint64_t
-__crpc_kv_store_block_bytes(const struct kv_store *s)
-{
-	return __crpc_kv_store_stats(s)->block_bytes;
-}
 
 #endif

@@ -31,7 +31,7 @@ __crpc_kv_walk_count(const struct crpc_kv_daemon *d, uint64_t word[CRPC_KV_STATS
 	word[CRPC_KV_STAT_WAITING] =
 		(d->hop == NULL ? 0 : d->hop->waiting) + (d->net == NULL ? 0 : d->net->waiting);
 	word[CRPC_KV_STAT_VERSION] = __crpc_kv_store_version(d->store);
-	word[CRPC_KV_STAT_BLOCK_BYTES] = __crpc_kv_store_block_bytes(d->store);
+	word[CRPC_KV_STAT_BLOCK_BYTES] = store->block_bytes;
 }
 
 /* @return bytes of the words from *cursor on that fit; *cursor is the next one, 0: none. */
