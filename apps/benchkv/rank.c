@@ -12,7 +12,6 @@
 #include "app_lcore.h"
 #include "crpc_log.h"
 #include "crpc_mem.h"
-#include "live.h"
 #include "map.h"
 
 /* Clients that one daemon is home of, at most: the same for all, as all rings must be. */
@@ -194,7 +193,7 @@ kv_rank_open(struct kv_rank *r)
 	rc = check_device(r);
 	if (rc == 0)
 		rc = open_service(r);
-	if (rc == 0 && kv_live_start(r->boot.rank, r->daemons) != 0)
+	if (rc == 0 && crpc_kv_tel_start("/crpc/benchkv/stats", r->boot.rank, r->daemons) != 0)
 		app_note("rank %u: telemetry refused /crpc/benchkv/stats; the run goes on without",
 			r->boot.rank);
 	return rc;

@@ -6,7 +6,6 @@
 #include "app_fail.h"
 #include "app_stop.h"
 #include "crpc_clock.h"
-#include "live.h"
 #include "run.h"
 
 #define WATCH_NS    1000000
@@ -20,12 +19,6 @@
 /* When a launcher ends a run it kills soon after: results first. */
 #define LINGER_INTERRUPTED_NS 300000000
 #define LINGER_LOST_NS        500000000
-
-static uint32_t
-seat_number(const struct kv_seat *s)
-{
-	return (uint32_t)(s - s->run->seat);
-}
 
 /* All that daemon number i of the seat, or its link where there is none, has counted. */
 static struct kv_window
@@ -62,8 +55,6 @@ seat_measure(struct kv_seat *s, uint64_t now)
 	for (uint32_t i = 0; i < s->daemons; i++)
 		s->window[i] = counted(s, i);
 	s->link = counted(s, s->daemons);
-	if (s->load.n != 0)
-		kv_live_load(seat_number(s), &s->load, now, true);
 	s->away_begin = app_measure_away_ns();
 	if (s->run->opt->counters) {
 		s->perf_rc = app_perf_open(&s->perf);
@@ -186,13 +177,6 @@ seat_kind(struct kv_seat *s)
 	}
 }
 
-/* Without insight: nothing that only is to be looked at. */
-static bool
-seat_blind(const struct kv_seat *s)
-{
-	return s->run->opt->flush != KV_FLUSH_COMPARE && s->kind == KIND_BLIND;
-}
-
 /* A turn ends. One that was longer than any work makes it was none of ours. */
 static inline void
 seat_pause(struct kv_seat *s, uint64_t now)
@@ -241,8 +225,6 @@ seat_watch(struct kv_seat *s, uint64_t now)
 	}
 	crpc_store_relaxed(&s->requests_pub, requests);
 	seat_kind(s);
-	if (s->load.n != 0 && !seat_blind(s))
-		kv_live_load(seat_number(s), &s->load, now, false);
 	if (s->load.link == NULL)
 		return;
 	if (crpc_load_relaxed(&s->run->leaving) == 0)

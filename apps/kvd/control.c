@@ -59,23 +59,13 @@ handle_health(const char *cmd, const char *params, struct rte_tel_data *d)
 	return 0;
 }
 
-static int
-handle_stats(const char *cmd, const char *params, struct rte_tel_data *d)
-{
-	(void)cmd;
-	return crpc_kv_tel_stats(params, d) < 0 ? -EINVAL : 0;
-}
-
 int
 kvd_health_start(uint32_t rank, uint32_t daemons)
 {
 	int rc = rte_telemetry_register_cmd("/crpc/kvd/health", handle_health,
 		"State, ranks that are up, keys and the last snapshot of kvd. No parameters.");
 
-	crpc_kv_tel_start(rank, daemons);
-	return rc != 0 ? rc
-		       : rte_telemetry_register_cmd("/crpc/kvd/stats", handle_stats,
-				 "Counters of this rank's daemons. Parameters: [daemon]");
+	return rc != 0 ? rc : crpc_kv_tel_start("/crpc/kvd/stats", rank, daemons);
 }
 
 int

@@ -391,25 +391,16 @@ void crpc_kv_daemon_insight(struct crpc_kv_daemon *d, bool on);
 /** Go on with this flush policy towards other ranks; the thread of turn(). */
 void crpc_kv_daemon_flush(struct crpc_kv_daemon *d, enum crpc_copyrpc_flush_policy policy);
 
-struct rte_tel_data;
-
 /**
- * What crpc_kv_tel_stats() reports on from now on: the daemons of one server. Of several servers in
- * a process, daemons with the same number publish in the same place.
- */
-void crpc_kv_tel_start(uint32_t rank, uint32_t daemons);
-
-/**
- * Answer a telemetry command: what the daemons of this process published in their last watch().
+ * Let a command of telemetry report what the daemons of a server published in their last watch().
+ * Of several servers in a process, daemons with the same number publish in the same place.
  *
- * @param params
- *   "": all daemons; else the number of one.
- * @param d
- *   Filled as a dictionary, to which the caller can add.
+ * @param command
+ *   Its name, for the first server; it takes the number of a daemon, else it is of all.
  * @return
- *   1: of all daemons, 0: of one; -EINVAL.
+ *   0, or -errno of rte_telemetry_register_cmd().
  */
-int crpc_kv_tel_stats(const char *params, struct rte_tel_data *d);
+int crpc_kv_tel_start(const char *command, uint32_t rank, uint32_t daemons);
 
 /** A counter of all daemons of this process, likewise. */
 uint64_t crpc_kv_tel_sum(enum kv_stat stat);
