@@ -249,10 +249,10 @@ int crpc_kv_wait(struct crpc_kv *kv, struct crpc_kv_done *done);
  *   Room in it; 64 and more keep several requests open.
  * @return
  *   How many were given; 0 is normal, the scan is complete when at->owner is crpc_kv_owners().
- *   -EBUSY: calls are open. -EOPNOTSUPP: the service gives no scans: another version, or keys of
- *   several sizes. -EPROTO: what was answered is none. Or a status of struct crpc_kv_done:
- *   -EHOSTUNREACH, -EHOSTDOWN, -ETIMEDOUT, -ECONNRESET; a scan of all others continues with the
- *   next owner and zeros. On an error *at is as it was.
+ *   -EBUSY: calls are open. -EOPNOTSUPP: the service has another version, without scans. -EPROTO:
+ *   what was answered is none. Or a status of struct crpc_kv_done: -EHOSTUNREACH, -EHOSTDOWN,
+ *   -ETIMEDOUT, -ECONNRESET; a scan of all others continues with the next owner and zeros. On an
+ *   error *at is as it was.
  */
 int crpc_kv_scan(
 	struct crpc_kv *kv, struct crpc_kv_scan *at, struct crpc_kv_item *item, uint16_t n);
