@@ -55,7 +55,7 @@ CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'record', 'tuned',
         'place', 'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'active', 'endpoints',
         'size', 'burst', 'depth', 'slots', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused',
         'both_directions', 'engine', 'page_size', 'keys', 'key_size', 'value_size', 'scan', 'read_ratio', 'rmw',
-        'dist', 'key_sizes', 'value_sizes', 'verify', 'flush', 'flow', 'arrival')
+        'dist', 'value_sizes', 'verify', 'flush', 'flow', 'arrival')
 
 
 def case(row):

@@ -32,6 +32,14 @@ kv_backend(unsigned int number)
 }
 
 int
+kv_device_fail(const char *device)
+{
+	return app_fail("cannot use RDMA device %s: %s (%s); give an active device with --device, "
+			"or start under usertools/soft-mlx5, the software one",
+		device == NULL ? "(any)" : device, strerror(errno), crpc_log_last());
+}
+
+int
 kv_device_open(const char *device, uint32_t eps, struct crpc_rdma **dev, char name[64])
 {
 	struct crpc_rdma_conf conf = {
@@ -43,10 +51,7 @@ kv_device_open(const char *device, uint32_t eps, struct crpc_rdma **dev, char na
 	crpc_log_clear();
 	*dev = crpc_rdma_open(&conf);
 	if (*dev == NULL)
-		return app_fail(
-			"cannot use RDMA device %s: %s (%s); give an active device with "
-			"--device, or start under usertools/soft-mlx5, the software one",
-			device == NULL ? "(any)" : device, strerror(errno), crpc_log_last());
+		return kv_device_fail(device);
 	crpc_rdma_info_get(*dev, &info);
 	memcpy(name, info.name, 64);
 	return 0;

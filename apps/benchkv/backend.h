@@ -113,6 +113,9 @@ kv_timeout_ns(const struct app_boot *boot)
 	return boot->watched ? APP_KV_PATIENCE_NS : CRPC_KV_TIMEOUT_NS;
 }
 
+/** No such device can be opened: one line, with errno. @return APP_EXIT_USAGE. */
+int kv_device_fail(const char *device);
+
 /**
  * Open a device for this many endpoints.
  *

@@ -6,20 +6,20 @@
 #include "app_json.h"
 #include "app_opt.h"
 #include "app_stop.h"
-#include "client.h"
 #include "crpc_clock.h"
 #include "crpc_idle.h"
+#include "crpc_kv.h"
 #include "crpc_log.h"
 #include "report.h"
 
 /*
- * Clients of a service that runs already. They need neither DPDK nor a device: what they must know
- * of the run they ask the daemon for.
+ * benchkv-client: clients of a service that runs already. They need neither DPDK nor a device: what
+ * they must know of the run they ask the daemon for.
  */
 
 #define CONNECT_MS 2000
 /* A daemon that has died is reported at once; this is for one that gets no core. */
-#define ANSWER_NS UINT64_C(10000000000)
+#define ANSWER_US 10000000
 /* Longer than a daemon waits for another rank. */
 #define DRAIN_NS UINT64_C(6500000000)
 
@@ -27,32 +27,9 @@
 static int
 ask_info(struct crpc_ipc_client *c, const struct kv_options *o, struct kv_info *info)
 {
-	uint8_t msg[sizeof(struct kv_req_hdr)];
-	uint64_t deadline = crpc_clock_ns() + ANSWER_NS;
-	struct kv_resp_hdr hdr;
-	struct crpc_done done;
-	const uint8_t *value;
-	int rc;
+	int rc = crpc_kv_info_ask(c, (uid_t)o->trust_uid, ANSWER_US, info);
 
-	rc = crpc_kv_owner_check(crpc_ipc_client_owner_uid(c), (uid_t)o->trust_uid);
-	if (rc == 0)
-		rc = crpc_ipc_client_call(c, crpc_clock_ns(), msg,
-			kv_req_write(msg, CRPC_KV_INFO, 0, 0), sizeof(hdr) + sizeof(*info), 0);
-	if (rc != 0)
-		return rc;
-	while (crpc_ipc_client_poll(c, crpc_clock_ns(), &done, 1) == 0) {
-		if (crpc_clock_ns() > deadline)
-			return -ETIMEDOUT;
-		sched_yield();
-	}
-	if (done.status != 0)
-		return done.status;
-	if (kv_resp_read(done.data, done.len, &hdr, &value) != 0)
-		return -EPROTO;
-	if (hdr.status != CRPC_KV_OK || hdr.value_len != sizeof(*info))
-		return -EPROTO;
-	memcpy(info, value, sizeof(*info));
-	return info->writer == 0 ? -EUSERS : 0;
+	return rc == 0 && info->writer == 0 ? -EUSERS : rc;
 }
 
 static int
@@ -63,18 +40,13 @@ fill_conf(struct app_load_conf *conf, const struct kv_options *o, const struct k
 		.first = info->rank * info->daemons,
 		.daemons = info->daemons,
 		.key_size = info->key_size,
-		.key_sizes = {.min = info->key_size, .max = info->key_size},
 		.value_size = info->value_size,
 		.sizes = {.min = info->value_size, .max = info->value_size},
 		.writers = info->writers,
 		.may_miss = true,
 		.may_refuse = true,
 	};
-	if (info->ranks == 0 || info->ranks > CRPC_KV_OWNERS_MAX || info->rank >= info->ranks ||
-		info->daemons == 0 || info->daemons > CRPC_KV_DAEMONS_MAX ||
-		info->daemon >= info->daemons || info->keys == 0 || info->keys > APP_KEYS_MAX ||
-		info->key_size < CRPC_KV_KEY_MIN || info->key_size > CRPC_KV_KEY_MAX ||
-		info->value_size < CRPC_KV_VALUE_MIN || info->value_size > CRPC_KV_VALUE_MAX)
+	if (info->keys == 0 || info->keys > APP_KEYS_MAX)
 		return -EPROTO;
 	return kv_options_load(o, conf, info->keys);
 }
@@ -253,12 +225,22 @@ run(const struct kv_options *o)
 	return rc;
 }
 
+static void
+help(int argc, char *const *argv)
+{
+	kv_options_help(KV_PROGRAM_CLIENT);
+}
+
 int
-kv_client(int argc, char *const *argv)
+main(int argc, char **argv)
 {
 	struct kv_options o;
-	int rc = kv_options_parse(&o, KV_PROGRAM_CLIENT, argc, argv);
+	int rc;
 
+	app_fail_name("benchkv-client");
+	if (app_env_answer("benchkv-client", argc, argv, help))
+		return APP_EXIT_OK;
+	rc = kv_options_parse(&o, KV_PROGRAM_CLIENT, argc - 1, argv + 1);
 	if (rc != 0)
 		return rc;
 	app_stop_catch();

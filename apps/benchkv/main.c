@@ -9,7 +9,6 @@
 #include "app_opt.h"
 #include "app_out.h"
 #include "app_stop.h"
-#include "client.h"
 #include "crpc_clock.h"
 #include "map.h"
 #include "report.h"
@@ -274,13 +273,13 @@ static int
 run_sweep(struct kv_main *m)
 {
 	struct kv_rank *r = &m->rank;
-	struct kv_sweep_point p;
+	struct app_sweep_point p;
 	bool go_on = true;
 	int rc = 0, one;
 
 	m->cond.point = &p;
-	for (; m->run_number < m->sweep.runs && go_on; m->run_number++) {
-		kv_sweep_point(&m->sweep, m->run_number, &p);
+	for (; m->run_number < m->sweep.plan.runs && go_on; m->run_number++) {
+		app_sweep_point(&m->sweep.plan, m->run_number, &p);
 		r->boot.round = m->run_number + 1;
 		one = kv_sweep_options(&p, m->args.argc, m->args.argv, &r->opt);
 		r->opt.quiet = true;
@@ -291,8 +290,9 @@ run_sweep(struct kv_main *m)
 	}
 	if (r->boot.rank == 0) {
 		kv_sweep_table(&m->sweep);
-		if (m->run_number < m->sweep.runs)
-			printf("interrupted after %u of %u runs\n", m->run_number, m->sweep.runs);
+		if (m->run_number < m->sweep.plan.runs)
+			printf("interrupted after %u of %u runs\n", m->run_number,
+				m->sweep.plan.runs);
 	}
 	return rc;
 }
@@ -335,9 +335,6 @@ main(int argc, char **argv)
 	if (app_args_answer("benchkv", argc, argv, help))
 		return APP_EXIT_OK;
 	app_args_split(&m.args, argc, argv);
-	if (app_opt_has("attach", argc - 1, argv + 1)) /* It needs no EAL. */
-		return m.args.argc != 0 ? kv_client(m.args.argc, m.args.argv)
-					: kv_client(argc - 1, argv + 1);
 	rc = kv_options_parse(&r->opt, KV_PROGRAM_DAEMON, m.args.argc, m.args.argv);
 	if (rc != 0)
 		return rc;

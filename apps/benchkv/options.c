@@ -12,8 +12,6 @@
 static const char *const dists[] = {"uniform", "zipf", "latest", NULL};
 static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "e", "f", NULL};
 const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", "compare", NULL};
-const char *const kv_transport_names[] = {"rc", "dc", NULL};
-const char *const kv_flow_names[] = {"window", "read", "notify", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
 const char *const kv_backend_names[KV_BACKENDS + 1] = {
@@ -161,15 +159,15 @@ static const struct app_opt options[] = {
 	APP_OPT("memory-limit", "BYTES", &opt.memory_limit,
 		"size of the stores of a rank at most; 0: any", 0, UINT64_C(1) << 40),
 	APP_FLAG("empty", &opt.empty, "begin without keys, as a service does"),
-	APP_OPT("key-size", "BYTES", &opt.key_sizes_text,
-		"bytes of a key, 8 to 64: one size, a range as 8-64, or a mix of sizes "
-		"and weights as 8:9,64:1 (default 8)"),
+	APP_OPT("key-size", "BYTES", &opt.key_size, "bytes of a key", CRPC_KV_KEY_MIN,
+		CRPC_KV_KEY_MAX),
 	APP_OPT("value-size", "BYTES", &opt.value_sizes,
-		"bytes of a value, 8 to 1M: likewise, as 8-1K or 8:9,1K:1 (default 8)"),
+		"bytes of a value, 8 to 1M: one size, a range as 8-1K, or a mix of sizes "
+		"and weights as 8:9,1K:1 (default 8)"),
 	APP_DEVICE(&opt.device),
 	APP_UCX_TLS(&opt.ucx_tls),
-	APP_TRANSPORT(&opt.transport, "requests to other ranks", kv_transport_names),
-	APP_FLOW(&opt.flow, kv_flow_names),
+	APP_TRANSPORT(&opt.transport, "requests to other ranks", app_transport_names),
+	APP_FLOW(&opt.flow, app_flow_names),
 	APP_FLUSH(&opt.flush, " for other ranks; compare: the first three in turn", kv_flush_names),
 	APP_OPT("hold-us", "US", &opt.hold_us,
 		"flush hold: how long answers wait for company; 0: it adapts itself", 0, 10000),
@@ -190,8 +188,6 @@ static const struct app_opt options[] = {
 	APP_OPT("snapshot", "PATH", &opt.snapshot,
 		"write the stores to PATH.OWNER when the run has ended"),
 	APP_OPT("restore", "PATH", &opt.restore, "begin with the stores of such a snapshot"),
-	APP_FLAG("numa-isolate", &opt.numa_isolate,
-		"clients on other NUMA nodes than the NIC and the daemons"),
 	APP_OPT("ranks", "N", &opt.ranks, "refuse to run with another number; 0: any", 0, 1024),
 	APP_CHOICE("insight", &opt.insight,
 		"times of phases, histograms and telemetry; ab: on and off in turn, and "
@@ -228,15 +224,10 @@ check(const struct kv_options *o, enum kv_program program)
 		return app_fail_once(
 			"--history knows all that happens to a key only without --ttl-ms, --restore, "
 			"--empty and --serve; leave one of them out");
-	if ((o->value_sizes != NULL || o->key_sizes_text != NULL) && o->serve != 0)
+	if (o->value_sizes != NULL && o->serve != 0)
 		return app_fail_once(
-			"--%s-size: clients of other processes know one size only; give one, or "
-			"leave --serve out",
-			o->value_sizes != NULL ? "value" : "key");
-	if (o->numa_isolate && o->colocate)
-		return app_fail_once(
-			"--numa-isolate parts clients from daemons, --colocate puts them "
-			"together; leave one out");
+			"--value-size: clients of other processes know one size only; give one, or "
+			"leave --serve out");
 	if (o->flush == KV_FLUSH_COMPARE &&
 		(o->insight == KV_INSIGHT_AB || o->backend != KV_BACKEND_COPYRPC))
 		return app_fail_once(
@@ -267,19 +258,20 @@ check(const struct kv_options *o, enum kv_program program)
 	return 0;
 }
 
-/* One size, or a distribution, of which *text remains; *size is that of the largest after. */
+/* Values of one size, or of a distribution, of which the text remains. */
 static int
-sizes_read(const char *option, const char **text, uint32_t min, uint32_t max, uint64_t *size,
-	struct app_sizes *sizes)
+sizes_read(struct kv_options *o)
 {
-	sizes->min = sizes->max = (uint32_t)*size;
-	if (*text != NULL && app_sizes_parse(sizes, *text, min, max) != 0)
-		return app_fail_once("%s '%s': give a size, a range as %u-64, or a mix of sizes "
-				     "and weights as %u:9,64:1, of %u to %u bytes",
-			option, *text, min, min, min, max);
-	if (app_sizes_fixed(sizes))
-		*text = NULL;
-	*size = sizes->max;
+	o->sizes.min = o->sizes.max = (uint32_t)o->value_size;
+	if (o->value_sizes != NULL &&
+		app_sizes_parse(
+			&o->sizes, o->value_sizes, CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX) != 0)
+		return app_fail_once("--value-size '%s': give a size, a range as 8-64, or a mix of "
+				     "sizes and weights as 8:9,64:1, of %u to %u bytes",
+			o->value_sizes, CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX);
+	if (app_sizes_fixed(&o->sizes))
+		o->value_sizes = NULL;
+	o->value_size = o->sizes.max;
 	return 0;
 }
 
@@ -304,12 +296,8 @@ kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *
 		return rc;
 	*o = opt;
 	o->rmw |= o->cas;
-	if (sizes_read("--value-size", &o->value_sizes, CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX,
-		    &o->value_size, &o->sizes) != 0 ||
-		sizes_read("--key-size", &o->key_sizes_text, CRPC_KV_KEY_MIN, CRPC_KV_KEY_MAX,
-			&o->key_size, &o->key_sizes) != 0)
-		return APP_EXIT_USAGE;
-	return check(o, program);
+	rc = sizes_read(o);
+	return rc != 0 ? rc : check(o, program);
 }
 
 int
@@ -373,8 +361,7 @@ kv_options_help(enum kv_program program)
 	t = options_of(program, &n);
 	if (program == KV_PROGRAM_DAEMON)
 		printf("usage: benchkv [EAL options] -- [options]\n"
-		       "       mpirun -n 2 benchkv [EAL options] -- [options]\n"
-		       "       benchkv --attach NAME [options of benchkv-client]\n\n"
+		       "       mpirun -n 2 benchkv [EAL options] -- [options]\n\n"
 		       "A key-value service on poll-mode daemons, and the clients that load it.\n\n");
 	else
 		printf("usage: benchkv-client --attach NAME [options]\n\n"

@@ -22,9 +22,6 @@ enum kv_backend_number {
 /** --flush compare: clocked, immediate and deferred in turn, slice by slice. */
 #define KV_FLUSH_COMPARE (CRPC_COPYRPC_HOLD + 1)
 
-/** Names of enum crpc_rdma_transport and of enum crpc_copyrpc_flow; each ends with NULL. */
-extern const char *const kv_transport_names[], *const kv_flow_names[];
-
 /** Names of enum crpc_copyrpc_flush_policy and of the comparison; ends with NULL. */
 extern const char *const kv_flush_names[];
 
@@ -59,9 +56,7 @@ struct kv_options {
 	uint64_t capacity; /**< Keys of each rank that fit; 0: see rank.c. */
 	uint64_t memory_limit; /**< Bytes that the stores of a rank may take; 0: any. */
 	bool empty;          /**< The stores begin without keys. */
-	uint64_t key_size;     /**< Of the longest. */
-	const char *key_sizes_text; /**< Their distribution; NULL: all have key_size. */
-	struct app_sizes key_sizes; /**< The same. */
+	uint64_t key_size;
 	uint64_t value_size;     /**< Of the largest. */
 	const char *value_sizes; /**< Their distribution; NULL: all have value_size. */
 	struct app_sizes sizes;  /**< The same. */
@@ -97,7 +92,6 @@ struct kv_options {
 	bool verify;
 	bool counters; /**< The CPU's, of the lcores in the measured window. */
 	bool colocate;
-	bool numa_isolate; /**< Clients on other NUMA nodes than daemons, where there are some. */
 	bool quiet;
 	const char *sweep; /**< Axes of a sweep (sweep.h); NULL: one run. */
 	uint64_t repeat;   /**< Passes over them, rising and falling in turn. */

@@ -42,38 +42,17 @@ kv_place(struct kv_place *place, uint32_t lcores, uint32_t daemons, uint32_t cli
 	return seats + loops;
 }
 
-static void
-swap(unsigned int *lcore, int *node, uint32_t i, uint32_t k)
-{
-	unsigned int l = lcore[i];
-	int at = node[i];
-
-	lcore[i] = lcore[k];
-	node[i] = node[k];
-	lcore[k] = l;
-	node[k] = at;
-}
-
-/* Bring those whose node is (not) `want` to the front of from..n, in the order they have. */
-static void
-gather(unsigned int *lcore, int *node, uint32_t from, uint32_t n, int want, bool is)
-{
-	for (uint32_t i = from; i < n; i++) {
-		if ((node[i] == want) != is)
-			continue;
-		for (uint32_t k = i; k > from; k--)
-			swap(lcore, node, k, k - 1);
-		from++;
-	}
-}
-
 void
-kv_place_order(unsigned int *lcore, int *node, uint32_t n, int nic, uint32_t seats,
-	uint32_t daemons, bool isolate)
+kv_place_order(unsigned int *lcore, const int *node, uint32_t n, int nic)
 {
-	int near = nic < 0 ? node[0] : nic;
+	uint32_t near = 1, far = 0;
+	unsigned int last[KV_SEATS_MAX];
 
-	gather(lcore, node, 1, n, near, true);
-	if (isolate && seats > daemons)
-		gather(lcore, node, daemons, n, near, false);
+	for (uint32_t i = 1; i < n; i++) {
+		if (node[i] == (nic < 0 ? node[0] : nic))
+			lcore[near++] = lcore[i];
+		else
+			last[far++] = lcore[i];
+	}
+	memcpy(lcore + near, last, far * sizeof(last[0]));
 }

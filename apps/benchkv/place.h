@@ -63,18 +63,14 @@ uint32_t kv_place(struct kv_place *place, uint32_t lcores, uint32_t daemons, uin
 
 /**
  * Bring lcores into the order in which kv_place() takes them: those on the NIC's NUMA node first,
- * so that daemons get them, then clients on the node of the daemons before others.
+ * so that daemons get them, then clients.
  *
  * @param lcore, node
- *   Lcores and their nodes; reordered. The first is the main lcore and stays.
+ *   Lcores, which are reordered, and their nodes; at most KV_SEATS_MAX. The first is the main lcore
+ *   and stays.
  * @param nic
  *   The NIC's node; below 0: unknown, that of the main lcore counts.
- * @param seats
- *   How many are used, of which the first daemons are for daemons.
- * @param isolate
- *   Clients take lcores of other nodes first, away from the daemons' memory and NIC.
  */
-void kv_place_order(unsigned int *lcore, int *node, uint32_t n, int nic, uint32_t seats,
-	uint32_t daemons, bool isolate);
+void kv_place_order(unsigned int *lcore, const int *node, uint32_t n, int nic);
 
 #endif

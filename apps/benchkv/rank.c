@@ -12,7 +12,6 @@
 #include "app_lcore.h"
 #include "crpc_log.h"
 #include "crpc_mem.h"
-#include "live.h"
 #include "map.h"
 
 /* Clients that one daemon is home of, at most: the same for all, as all rings must be. */
@@ -46,7 +45,6 @@ fill_conf(struct kv_rank *r)
 		.ranks = r->boot.size,
 		.daemons = r->daemons,
 		.key_size = (uint32_t)o->key_size,
-		.key_min = kv_rank_key_min(r),
 		.value_max = (uint32_t)o->value_size,
 		.clients = all ? (uint32_t)(o->clients + o->serve) : homed(r),
 		.depth = kv_rank_depth(r),
@@ -64,7 +62,6 @@ fill_conf(struct kv_rank *r)
 		.preloaded = o->restore == NULL && o->ttl_ms == 0 && !o->empty,
 		.writer_first = used,
 		.writer_end = used + kv_rank_owners(r) * part,
-		.key_mix = kv_rank_key_mix(r),
 	};
 	if (r->backend->ipc)
 		return;
@@ -114,11 +111,7 @@ open_service(struct kv_rank *r)
 		return APP_EXIT_USAGE;
 	r->service = create_service(r);
 	if (r->service == NULL && (errno == ENODEV || errno == ENOENT))
-		return app_fail("cannot use RDMA device %s: %s (%s); give an active device "
-				"with --device, or start under usertools/soft-mlx5, the software "
-				"one",
-			r->opt.device == NULL ? "(any)" : r->opt.device, strerror(errno),
-			crpc_log_last());
+		return kv_device_fail(r->opt.device);
 	if (r->service == NULL)
 		return app_fail("cannot make the service%s%s: %s (%s)",
 			r->opt.name == NULL ? "" : " ", r->opt.name == NULL ? "" : r->opt.name,
@@ -159,7 +152,7 @@ check_device(struct kv_rank *r)
 static void
 take_seats(struct kv_rank *r)
 {
-	uint32_t n = 0, i;
+	uint32_t n = 0;
 	int node[KV_SEATS_MAX];
 	unsigned int id;
 
@@ -167,20 +160,11 @@ take_seats(struct kv_rank *r)
 	RTE_LCORE_FOREACH_WORKER(id)
 	if (n < KV_SEATS_MAX)
 		r->lcore[n++] = id;
-	for (i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++)
 		node[i] = (int)kv_map_node(r->lcore[i]);
 	r->seats = kv_place(
 		r->place, n, r->daemons, (uint32_t)r->opt.clients, r->opt.colocate);
-	kv_place_order(r->lcore, node, n, kv_map_device_node(r->opt.device), r->seats, r->daemons,
-		r->opt.numa_isolate);
-	if (!r->opt.numa_isolate)
-		return;
-	for (i = r->daemons; i < r->seats && node[i] != node[0]; i++)
-		;
-	if (i < r->seats || r->seats <= r->daemons)
-		app_note("rank %u: --numa-isolate: too few lcores on other NUMA nodes than the "
-			 "daemons'; give more with -l",
-			r->boot.rank);
+	kv_place_order(r->lcore, node, n, kv_map_device_node(r->opt.device));
 }
 
 int
@@ -211,7 +195,7 @@ kv_rank_open(struct kv_rank *r)
 	rc = check_device(r);
 	if (rc == 0)
 		rc = open_service(r);
-	if (rc == 0 && kv_live_start(r->boot.rank, r->daemons) != 0)
+	if (rc == 0 && crpc_kv_tel_start("/crpc/benchkv/stats", r->boot.rank, r->daemons) != 0)
 		app_note("rank %u: telemetry refused /crpc/benchkv/stats; the run goes on without",
 			r->boot.rank);
 	return rc;
@@ -227,7 +211,6 @@ fill_work(struct kv_rank *r)
 		.first = r->boot.rank * r->daemons,
 		.daemons = r->daemons,
 		.key_size = (uint32_t)o->key_size,
-		.key_sizes = o->key_sizes,
 		.value_size = (uint32_t)o->value_size,
 		.sizes = o->sizes,
 		.writers = r->conf.writer_end,

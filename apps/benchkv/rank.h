@@ -56,13 +56,6 @@ kv_rank_owners(const struct kv_rank *r)
 	return r->boot.size * r->daemons;
 }
 
-/** Bytes of the shortest key; 0: all have one size. */
-static inline uint32_t
-kv_rank_key_min(const struct kv_rank *r)
-{
-	return app_sizes_fixed(&r->opt.key_sizes) ? 0 : r->opt.key_sizes.min;
-}
-
 /** Whether there are values that do not fit ipc's slots. */
 static inline bool
 kv_rank_large(const struct kv_rank *r)
@@ -82,9 +75,6 @@ kv_rank_depth(const struct kv_rank *r)
 	return kv_rank_large(r) ? (uint32_t)crpc_max(r->opt.qd, CRPC_KV_DEPTH_LARGE)
 				: CRPC_KV_DEPTH;
 }
-
-/** Chooses the size of each key; 0: all have one. */
-uint32_t kv_rank_key_mix(const struct kv_rank *r);
 
 /** How many keys the stores take; part of kv_rank_open(). @return as that. */
 int kv_rank_capacity(struct kv_rank *r);

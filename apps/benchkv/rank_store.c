@@ -4,8 +4,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <rte_hash_crc.h>
-
 #include "app_fail.h"
 #include "app_kv.h"
 #include "app_stop.h"
@@ -16,14 +14,11 @@
 /* How long ranks may differ in reading their snapshots. */
 #define RESTORED_MS 30000
 
-/* Write a key. @return its length, which follows from its number. */
+/* The number of a daemon among all owners, as the name of its file ends. */
 static uint32_t
-key_write(const struct kv_rank *r, void *key, uint32_t id)
+owner_of(const struct kv_rank *r, uint32_t daemon)
 {
-	uint32_t len = app_sizes_of(&r->opt.key_sizes, id);
-
-	kv_key_write(key, len, id);
-	return len;
+	return r->boot.rank * r->daemons + daemon;
 }
 
 /* Every key exists from the start: written by writer 0. */
@@ -31,11 +26,11 @@ static int
 load_stores(struct kv_rank *r)
 {
 	uint8_t key[CRPC_KV_KEY_MAX], *value = malloc(r->opt.value_size);
-	uint32_t len, key_len;
+	uint32_t len, key_len = (uint32_t)r->opt.key_size;
 	int rc = value == NULL ? -ENOMEM : 0;
 
 	for (uint32_t id = 0; id < kv_rank_keys(r) && rc == 0; id++) {
-		key_len = key_write(r, key, id);
+		kv_key_write(key, key_len, id);
 		if (!crpc_kv_server_owns(r->service, key, key_len))
 			continue;
 		len = app_sizes_of(&r->opt.sizes, app_word(id, 0, 1));
@@ -44,25 +39,6 @@ load_stores(struct kv_rank *r)
 	}
 	free(value);
 	return rc;
-}
-
-uint32_t
-kv_rank_key_mix(const struct kv_rank *r)
-{
-	uint32_t crc = 0, len;
-
-	for (uint32_t id = 0; id < 1024 && kv_rank_key_min(r) != 0; id++) {
-		len = app_sizes_of(&r->opt.key_sizes, id);
-		crc = rte_hash_crc_4byte(len, crc);
-	}
-	return crc;
-}
-
-/* The number of a daemon among all owners, as the name of its file ends. */
-static uint32_t
-owner_of(const struct kv_rank *r, uint32_t daemon)
-{
-	return r->boot.rank * r->daemons + daemon;
 }
 
 static void
@@ -205,8 +181,8 @@ kv_rank_capacity(struct kv_rank *r)
 
 	memset(r->keys, 0, sizeof(r->keys));
 	for (uint32_t id = 0; id < kv_rank_keys(r); id++) {
-		mate = kv_owner(kv_hash(key, key_write(r, key, id)), kv_rank_owners(r)) -
-			owner_of(r, 0);
+		kv_key_write(key, conf->key_size, id);
+		mate = kv_owner(kv_hash(key, conf->key_size), kv_rank_owners(r)) - owner_of(r, 0);
 		if (mate < r->daemons)
 			keys = crpc_max(++r->keys[mate], keys);
 	}

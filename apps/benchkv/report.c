@@ -36,19 +36,17 @@ json_counts(const uint64_t *n, uint32_t len)
 
 /* Latencies of all ways: pairs of the most that a bucket holds, us, and its count. */
 static json_t *
-json_hist(const struct app_load_counts *c)
+json_hist(const struct kv_result *r)
 {
+	static struct crpc_hist all;
 	json_t *o = json_array();
-	uint64_t n;
-	uint32_t k;
 
+	kv_result_lat(r, &all);
 	for (uint32_t i = 0; i < CRPC_HIST_BUCKETS; i++) {
-		for (n = 0, k = 0; k < CRPC_KV_PATHS; k++)
-			n += c->lat[k].bucket[i];
-		if (n == 0)
+		if (all.bucket[i] == 0)
 			continue;
 		json_array_append_new(o, json_real((double)crpc_hist_bucket_max(i) / 1e3));
-		json_array_append_new(o, json_integer((json_int_t)n));
+		json_array_append_new(o, json_integer((json_int_t)all.bucket[i]));
 	}
 	return o;
 }
@@ -65,15 +63,11 @@ json_slices(const struct kv_result *r)
 
 /* Where in a sweep this run is. */
 static json_t *
-json_point(const struct kv_sweep_point *p)
+json_point(const struct app_sweep_point *p)
 {
-	const struct kv_axis *axis;
 	json_t *at = json_object();
 
-	for (uint32_t i = 0; i < p->sweep->axes; i++) {
-		axis = &p->sweep->axis[i];
-		json_object_set_new(at, axis->option + 2, json_string(axis->value[p->at[i]]));
-	}
+	app_sweep_add(p, at);
 	return json_pack("{s:s,s:o,s:i,s:b}", "axis", p->sweep->axis[0].option + 2, "at", at,
 		"pass", p->pass, "rising", p->rising);
 }
@@ -117,8 +111,8 @@ json_pauses(const struct kv_result *r)
 static void
 add_work(json_t *row, const struct kv_options *opt)
 {
-	app_row_set(row, "{s:I,s:I,s:s*,s:I,s:s*,s:f,s:s,s:b,s:I,s:b}", "keys", INT(opt->keys),
-		"key_size", INT(opt->key_size), "key_sizes", opt->key_sizes_text, "value_size",
+	app_row_set(row, "{s:I,s:I,s:I,s:s*,s:f,s:s,s:b,s:I,s:b}", "keys", INT(opt->keys),
+		"key_size", INT(opt->key_size), "value_size",
 		INT(opt->value_size), "value_sizes", opt->value_sizes, "read_ratio",
 		opt->read_ratio, "dist", dists[opt->dist], "rmw", opt->rmw, "scan", INT(opt->scan),
 		"verify", opt->verify);
@@ -129,7 +123,7 @@ static void
 add_policies(json_t *row, const struct kv_options *opt)
 {
 	app_row_set(row, "{s:s,s:s,s:s}", "flush", kv_flush_names[opt->flush], "transport",
-		kv_transport_names[opt->transport], "flow", kv_flow_names[opt->flow]);
+		app_transport_names[opt->transport], "flow", app_flow_names[opt->flow]);
 }
 
 void
@@ -337,7 +331,7 @@ kv_report(FILE *json, const struct kv_conditions *cond, const struct kv_options 
 		add_compared(row, &r->compared);
 	if (strcmp(record, "total") == 0) {
 		add_policies(row, opt);
-		app_row_set(row, "{s:o,s:o}", "lat_hist_us", json_hist(&r->counts),
+		app_row_set(row, "{s:o,s:o}", "lat_hist_us", json_hist(r),
 			"slice_ops_per_s", json_slices(r));
 		if (cond->point != NULL)
 			app_row_set(row, "{s:o}", "sweep", json_point(cond->point));
@@ -405,9 +399,7 @@ kv_report_hgrm(const char *path, const struct kv_result *r)
 	char part[4096];
 	int rc;
 
-	all = lat[CRPC_KV_LOCAL];
-	crpc_hist_merge(&all, &lat[CRPC_KV_FORWARDED]);
-	crpc_hist_merge(&all, &lat[CRPC_KV_REMOTE]);
+	kv_result_lat(r, &all);
 	rc = write_hgrm(path, &all);
 	if (lat[CRPC_KV_FORWARDED].count == 0 && lat[CRPC_KV_REMOTE].count == 0)
 		return rc;

@@ -19,7 +19,7 @@ struct kv_conditions {
 	const char *app;     /**< "benchkv". */
 	const char *backend; /**< How ranks reach each other: "copyrpc", or "none" for one rank. */
 	enum app_state state;
-	const struct kv_sweep_point *point; /**< Of a sweep; NULL: a run of its own. */
+	const struct app_sweep_point *point; /**< Of a sweep; NULL: a run of its own. */
 };
 
 /** What the run is, before it starts. */

@@ -35,6 +35,14 @@ kv_result_faults(const struct kv_result *r)
 	return sum;
 }
 
+void
+kv_result_lat(const struct kv_result *r, struct crpc_hist *all)
+{
+	*all = r->counts.lat[CRPC_KV_LOCAL];
+	crpc_hist_merge(all, &r->counts.lat[CRPC_KV_FORWARDED]);
+	crpc_hist_merge(all, &r->counts.lat[CRPC_KV_REMOTE]);
+}
+
 double
 kv_result_ops(const struct kv_result *r)
 {

@@ -101,6 +101,9 @@ bool kv_result_take(struct kv_result *r);
 /** Wrong answers of all kinds. */
 uint64_t kv_result_faults(const struct kv_result *r);
 
+/** Latencies of all ways together. */
+void kv_result_lat(const struct kv_result *r, struct crpc_hist *all);
+
 /** Operations per second that a store answered. */
 double kv_result_ops(const struct kv_result *r);
 

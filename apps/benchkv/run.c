@@ -6,7 +6,6 @@
 #include "app_fail.h"
 #include "app_stop.h"
 #include "crpc_clock.h"
-#include "live.h"
 #include "run.h"
 
 #define WATCH_NS    1000000
@@ -20,12 +19,6 @@
 /* When a launcher ends a run it kills soon after: results first. */
 #define LINGER_INTERRUPTED_NS 300000000
 #define LINGER_LOST_NS        500000000
-
-static uint32_t
-seat_number(const struct kv_seat *s)
-{
-	return (uint32_t)(s - s->run->seat);
-}
 
 /* All that daemon number i of the seat, or its link where there is none, has counted. */
 static struct kv_window
@@ -62,8 +55,6 @@ seat_measure(struct kv_seat *s, uint64_t now)
 	for (uint32_t i = 0; i < s->daemons; i++)
 		s->window[i] = counted(s, i);
 	s->link = counted(s, s->daemons);
-	if (s->load.n != 0)
-		kv_live_load(seat_number(s), &s->load, now, true);
 	s->away_begin = app_measure_away_ns();
 	if (s->run->opt->counters) {
 		s->perf_rc = app_perf_open(&s->perf);
@@ -186,13 +177,6 @@ seat_kind(struct kv_seat *s)
 	}
 }
 
-/* Without insight: nothing that only is to be looked at. */
-static bool
-seat_blind(const struct kv_seat *s)
-{
-	return s->run->opt->flush != KV_FLUSH_COMPARE && s->kind == KIND_BLIND;
-}
-
 /* A turn ends. One that was longer than any work makes it was none of ours. */
 static inline void
 seat_pause(struct kv_seat *s, uint64_t now)
@@ -241,8 +225,6 @@ seat_watch(struct kv_seat *s, uint64_t now)
 	}
 	crpc_store_relaxed(&s->requests_pub, requests);
 	seat_kind(s);
-	if (s->load.n != 0 && !seat_blind(s))
-		kv_live_load(seat_number(s), &s->load, now, false);
 	if (s->load.link == NULL)
 		return;
 	if (crpc_load_relaxed(&s->run->leaving) == 0)
@@ -251,28 +233,34 @@ seat_watch(struct kv_seat *s, uint64_t now)
 		seat_send_stop(s, now);
 }
 
+/* A turn, and what follows from it. @return true: a millisecond has passed. */
+static inline bool
+seat_step(struct kv_seat *s, uint64_t *now, uint64_t *watch_at)
+{
+	crpc_idle_turn(&s->idle, seat_turn(s, *now));
+	*now = crpc_clock_ns();
+	seat_pause(s, *now);
+	if (seat_follow(s, *now))
+		crpc_store_release(&s->drained, 1); /* R3 */
+	if (crpc_likely(*now < *watch_at))
+		return false;
+	seat_watch(s, *now);
+	*watch_at = *now + WATCH_NS;
+	return true;
+}
+
 /* A lcore other than the main one. Daemons go on until the run ends: others may need their keys. */
 static int
 seat_main(void *arg)
 {
 	struct kv_seat *s = arg;
 	uint64_t now = crpc_clock_ns(), watch_at = now;
-	bool end = false;
 
-	while (!end) {
-		crpc_idle_turn(&s->idle, seat_turn(s, now));
-		now = crpc_clock_ns();
-		seat_pause(s, now);
-		if (crpc_unlikely(now >= watch_at)) {
-			seat_watch(s, now);
-			watch_at = now + WATCH_NS;
-		}
-		if (seat_follow(s, now)) {
-			crpc_store_release(&s->drained, 1); /* R3 */
-			/* A4 pairs with R4. */
-			end = s->daemons == 0 || crpc_load_acquire(&s->run->end) != 0;
-		}
-	}
+	do
+		seat_step(s, &now, &watch_at);
+	while (crpc_load_relaxed(&s->drained) == 0 ||
+		/* A4 pairs with R4. */
+		(s->daemons != 0 && crpc_load_acquire(&s->run->end) == 0));
 	crpc_store_release(&s->left, 1); /* R5 */
 	return 0;
 }
@@ -344,7 +332,6 @@ begin_measure(struct kv_run *run, uint64_t now)
 static void
 end_measure(struct kv_run *run, uint64_t now)
 {
-	run->window_to = now;
 	run->cool_until = now + (uint64_t)(run->opt->cooldown * 1e9);
 	crpc_store_release(&run->phase, APP_LOAD_COOLDOWN); /* R1 */
 }
@@ -492,26 +479,14 @@ step_linger(struct kv_run *run, uint64_t now)
 	return STEP_END;
 }
 
-static enum run_step
-step(struct kv_run *run, enum run_step at, uint64_t now)
-{
-	switch (at) {
-	case STEP_RUN:
-		return step_run(run, now);
-	case STEP_COOL:
-		return step_cool(run, now);
-	case STEP_DRAIN:
-		return step_drain(run, now);
-	default:
-		return step_linger(run, now);
-	}
-}
-
 /* The main lcore. */
 static void
 loop(struct kv_run *run)
 {
-	struct kv_seat *s = &run->seat[0];
+	static enum run_step (*const step[])(struct kv_run *, uint64_t) = {[STEP_RUN] = step_run,
+		[STEP_COOL] = step_cool,
+		[STEP_DRAIN] = step_drain,
+		[STEP_LINGER] = step_linger};
 	uint64_t now = crpc_clock_ns(), watch_at = now + WATCH_NS;
 	enum run_step at = STEP_RUN;
 
@@ -519,17 +494,10 @@ loop(struct kv_run *run)
 	run->stop_at = run->measure_at + (uint64_t)(run->opt->seconds * 1e9);
 	run->progress_at = now + PROGRESS_NS;
 	while (at != STEP_END) {
-		crpc_idle_turn(&s->idle, seat_turn(s, now));
-		now = crpc_clock_ns();
-		seat_pause(s, now);
-		if (seat_follow(s, now))
-			crpc_store_release(&s->drained, 1); /* R3 */
-		if (crpc_unlikely(now >= watch_at)) {
-			watch_ranks(run, now);
-			seat_watch(s, now);
-			at = step(run, at, now);
-			watch_at = now + WATCH_NS;
-		}
+		if (crpc_likely(!seat_step(&run->seat[0], &now, &watch_at)))
+			continue;
+		watch_ranks(run, now);
+		at = step[at](run, now);
 	}
 	crpc_store_release(&run->end, 1); /* R4 */
 }

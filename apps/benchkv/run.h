@@ -76,7 +76,7 @@ struct kv_run {
 	_Atomic int end;     /**< Daemons end too. */
 
 	uint64_t measure_at, stop_at, cool_until, deadline; /**< ns. */
-	uint64_t window_from, window_to;
+	uint64_t window_from;
 	bool interrupted;
 	uint32_t lost;                   /**< Ranks whose loss was reported. */
 	uint8_t reported[APP_RANKS_MAX]; /**< Which. */

@@ -125,8 +125,6 @@ call_write(struct app_load *load, struct app_load_client *c, struct app_load_cal
 
 	if ((mode & MODE_VERIFY) != 0)
 		call->floor = app_verify_floor(&c->verify, call->key);
-	if (crpc_unlikely(!app_sizes_fixed(&conf->key_sizes)))
-		key_len = app_sizes_of(&conf->key_sizes, call->key);
 	kv_key_write(key, key_len, call->key);
 	*way = route(load, c, call, key, key_len, mode);
 	call->word = app_verify_put_if(&c->verify, call->key, put);

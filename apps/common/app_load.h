@@ -101,8 +101,7 @@ struct app_load_conf {
 	uint32_t owners;            /**< Daemons of all ranks. */
 	uint32_t first;             /**< Of this rank's daemons, the first one among all owners. */
 	uint32_t daemons;           /**< Of this rank. */
-	uint32_t key_size;          /**< Of the longest. */
-	struct app_sizes key_sizes; /**< A key's size follows from its number. */
+	uint32_t key_size;
 	uint32_t value_size;        /**< Of the largest. */
 	struct app_sizes sizes;     /**< A value's size follows from its first word. */
 	uint32_t depth;             /**< Open calls of a client, at most APP_LOAD_DEPTH_MAX. */

@@ -10,8 +10,7 @@ app_load_init(struct app_load *load, const struct app_load_conf *conf, uint32_t 
 	load->conf = conf;
 	load->extras = conf->cas || conf->ttl_ms != 0 || conf->value_size > CRPC_KV_VALUE_INLINE;
 	load->plain = !load->extras && !(conf->gap_ns > 0) && !conf->latest && !conf->rmw &&
-		conf->scan == 0 && app_sizes_fixed(&conf->sizes) &&
-		app_sizes_fixed(&conf->key_sizes);
+		conf->scan == 0 && app_sizes_fixed(&conf->sizes);
 	for (enum kv_op op = CRPC_KV_GET; op <= CRPC_KV_DELETE; op++)
 		load->form[op].len = kv_req_write(&load->form[op].head, op, conf->key_size,
 			op == CRPC_KV_PUT ? conf->value_size : 0);

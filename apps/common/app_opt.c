@@ -13,6 +13,8 @@ bool app_opt_verbose;
 const char *app_opt_driver;
 
 const char *const app_idle_names[] = {"auto", "poll", "yield", NULL};
+const char *const app_transport_names[] = {"rc", "dc", NULL};
+const char *const app_flow_names[] = {"window", "read", "notify", NULL};
 
 /* Where help texts begin, behind the longest option. */
 #define HELP_COLUMN 30

@@ -31,6 +31,8 @@ enum app_idle {
 
 /** Their names; ends with NULL. */
 extern const char *const app_idle_names[];
+/** Transports of lib/rdma and flows of copyrpc, in the order of their numbers. */
+extern const char *const app_transport_names[], *const app_flow_names[];
 
 /** What an option takes, by the type of its destination. */
 enum app_opt_type {

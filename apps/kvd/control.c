@@ -47,21 +47,16 @@ handle_health(const char *cmd, const char *params, struct rte_tel_data *d)
 	rte_tel_data_add_dict_u64(d, "ranks", crpc_load_relaxed(&h->ranks));
 	rte_tel_data_add_dict_u64(d, "ranks_up", crpc_load_relaxed(&h->ranks_up));
 	rte_tel_data_add_dict_u64(d, "epoch", crpc_load_relaxed(&h->epoch));
-	rte_tel_data_add_dict_u64(d, "keys", crpc_load_relaxed(&h->keys));
-	rte_tel_data_add_dict_u64(d, "requests", crpc_load_relaxed(&h->requests));
-	rte_tel_data_add_dict_u64(d, "failed", crpc_load_relaxed(&h->failed));
+	rte_tel_data_add_dict_u64(d, "keys", crpc_kv_tel_sum(CRPC_KV_STAT_KEYS));
+	rte_tel_data_add_dict_u64(d, "requests",
+		crpc_kv_tel_sum(CRPC_KV_STAT_LOCAL) + crpc_kv_tel_sum(CRPC_KV_STAT_FORWARDED) +
+			crpc_kv_tel_sum(CRPC_KV_STAT_REMOTE));
+	rte_tel_data_add_dict_u64(d, "failed", crpc_kv_tel_sum(CRPC_KV_STAT_FAILED));
 	rte_tel_data_add_dict_u64(d, "snapshots", crpc_load_relaxed(&h->snapshots));
 	rte_tel_data_add_dict_u64(d, "snapshot_keys", crpc_load_relaxed(&h->snapshot_keys));
 	rte_tel_data_add_dict_u64(d, "snapshot_time", crpc_load_relaxed(&h->snapshot_time));
 	rte_tel_data_add_dict_u64(d, "snapshots_failed", crpc_load_relaxed(&h->snapshots_failed));
 	return 0;
-}
-
-static int
-handle_stats(const char *cmd, const char *params, struct rte_tel_data *d)
-{
-	(void)cmd;
-	return crpc_kv_tel_stats(params, d) < 0 ? -EINVAL : 0;
 }
 
 int
@@ -70,10 +65,7 @@ kvd_health_start(uint32_t rank, uint32_t daemons)
 	int rc = rte_telemetry_register_cmd("/crpc/kvd/health", handle_health,
 		"State, ranks that are up, keys and the last snapshot of kvd. No parameters.");
 
-	crpc_kv_tel_start(rank, daemons);
-	return rc != 0 ? rc
-		       : rte_telemetry_register_cmd("/crpc/kvd/stats", handle_stats,
-				 "Counters of this rank's daemons. Parameters: [daemon]");
+	return rc != 0 ? rc : crpc_kv_tel_start("/crpc/kvd/stats", rank, daemons);
 }
 
 int

@@ -21,7 +21,7 @@ enum kvd_state {
 struct kvd_health {
 	_Atomic uint32_t state; /**< enum kvd_state */
 	_Atomic uint32_t rank, ranks, ranks_up;
-	_Atomic uint64_t epoch, keys, requests, failed;
+	_Atomic uint64_t epoch;
 	_Atomic uint64_t snapshots, snapshot_keys, snapshot_time; /**< The last: seconds of 1970. */
 	_Atomic uint64_t snapshots_failed;
 };

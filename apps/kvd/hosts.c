@@ -3,6 +3,7 @@
 #include <ifaddrs.h>
 #include <netinet/in.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -136,33 +137,24 @@ bool
 kvd_host_same(const void *a, const void *b)
 {
 	const sa_family_t family = ((const struct sockaddr *)a)->sa_family;
-	struct sockaddr_in in[2];
-	struct sockaddr_in6 in6[2];
+	const size_t at = family == AF_INET ? offsetof(struct sockaddr_in, sin_addr)
+					    : offsetof(struct sockaddr_in6, sin6_addr);
 
-	if (b == NULL || family != ((const struct sockaddr *)b)->sa_family)
+	if (b == NULL || family != ((const struct sockaddr *)b)->sa_family ||
+		(family != AF_INET && family != AF_INET6))
 		return false;
-	if (family == AF_INET) {
-		memcpy(&in[0], a, sizeof(in[0]));
-		memcpy(&in[1], b, sizeof(in[1]));
-		return in[0].sin_addr.s_addr == in[1].sin_addr.s_addr;
-	}
-	if (family != AF_INET6)
-		return false;
-	memcpy(&in6[0], a, sizeof(in6[0]));
-	memcpy(&in6[1], b, sizeof(in6[1]));
-	return memcmp(&in6[0].sin6_addr, &in6[1].sin6_addr, sizeof(in6[0].sin6_addr)) == 0;
+	return memcmp((const char *)a + at, (const char *)b + at,
+		       family == AF_INET ? sizeof(struct in_addr) : sizeof(struct in6_addr)) == 0;
 }
 
 bool
 kvd_host_loopback(const void *a)
 {
-	struct sockaddr_in in;
 	struct sockaddr_in6 in6;
 
-	if (((const struct sockaddr *)a)->sa_family == AF_INET) {
-		memcpy(&in, a, sizeof(in));
-		return ntohl(in.sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-	}
+	if (((const struct sockaddr *)a)->sa_family == AF_INET)
+		return ((const uint8_t *)a)[offsetof(struct sockaddr_in, sin_addr)] ==
+			IN_LOOPBACKNET;
 	memcpy(&in6, a, sizeof(in6));
 	return IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
 }

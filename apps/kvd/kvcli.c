@@ -72,7 +72,7 @@ failed(const char *what, const char *of, int status)
 		{-EHOSTDOWN, "the rank that owns it is lost"},
 		{-ETIMEDOUT, "no answer in time; see --timeout-ms"},
 		{-ECONNRESET, "the service has ended"},
-		{-EOPNOTSUPP, "the service has another version, or keys of several sizes"},
+		{-EOPNOTSUPP, "the service has another version"},
 	};
 	const char *text = strerror(-status);
 

@@ -35,26 +35,6 @@ kvd_loops_lcore(uint32_t daemon, uint32_t daemons)
 	return worker(loops == 0 ? 0 : daemon % loops);
 }
 
-/* What may cost a system call, and what others look at. */
-static void
-loop_watch(struct kvd_loop *l, uint64_t now)
-{
-	uint64_t requests = 0, failed = 0, keys = 0;
-	struct crpc_kv_stats stats;
-
-	for (uint32_t i = 0; i < l->daemons; i++) {
-		crpc_kv_daemon_watch(l->daemon[i], now);
-		crpc_kv_daemon_stats(l->daemon[i], &stats);
-		for (uint32_t k = 0; k < CRPC_KV_PATHS; k++)
-			requests += stats.path[k];
-		failed += stats.failed;
-		keys += stats.keys;
-	}
-	crpc_store_relaxed(&l->requests, requests);
-	crpc_store_relaxed(&l->failed, failed);
-	crpc_store_relaxed(&l->keys, keys);
-}
-
 static inline uint64_t
 loop_turn(struct kvd_loop *l, uint64_t now)
 {
@@ -68,7 +48,8 @@ loop_turn(struct kvd_loop *l, uint64_t now)
 	now = crpc_clock_ns();
 	if (crpc_likely(now < l->watch_ns))
 		return now;
-	loop_watch(l, now);
+	for (uint32_t i = 0; i < l->daemons; i++)
+		crpc_kv_daemon_watch(l->daemon[i], now);
 	l->watch_ns = now + WATCH_NS;
 	return now;
 }

@@ -30,9 +30,7 @@ struct kvd_loop {
 	_Atomic uint32_t word;
 	_Atomic uint32_t stands; /**< The odd word for which it stands. */
 	_Atomic uint32_t end;    /**< 1: it is to end, 2: it has. */
-	_Atomic uint64_t busy_ns;          /**< When it did something last. */
-	_Atomic uint64_t keys;             /**< Of its daemons, now. */
-	_Atomic uint64_t requests, failed; /**< So far. */
+	_Atomic uint64_t busy_ns; /**< When it did something last. */
 } crpc_aligned(CRPC_CACHE_GUARD);
 
 struct kvd_loops {

@@ -229,16 +229,6 @@ ranks_up(const struct kvd *k)
 static void
 publish(struct kvd *k, uint32_t up)
 {
-	uint64_t requests = 0, failed = 0, keys = 0;
-
-	for (uint32_t i = 0; i < k->loops.n; i++) {
-		requests += crpc_load_relaxed(&k->loops.loop[i].requests);
-		failed += crpc_load_relaxed(&k->loops.loop[i].failed);
-		keys += crpc_load_relaxed(&k->loops.loop[i].keys);
-	}
-	crpc_store_relaxed(&kvd_health.requests, requests);
-	crpc_store_relaxed(&kvd_health.failed, failed);
-	crpc_store_relaxed(&kvd_health.keys, keys);
 	if (up != k->up)
 		kvd_notify("STATUS=%u of %u ranks are up", up, k->hello.ranks);
 	k->up = up;

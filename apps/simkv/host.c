@@ -60,11 +60,8 @@ sim_host_count(const struct sim_host *h, struct sim_counts *c)
 	c->messages_out = s->rpc.calls + s->rpc.replies;
 	c->batches = s->batches_sent;
 	c->cqes = nic.send_cqes + nic.recv_cqes;
-	c->recv_cqes = nic.recv_cqes;
 	c->wqes = nic.wqes;
 	c->doorbells = nic.doorbells;
-	c->rtt_ns = s->wire.sum;
-	c->rtts = s->wire.count;
 }
 
 /* Of what was done since the turn's begin, ps. A request of a client is served here or sent on. */

@@ -14,15 +14,7 @@
 #include "crpc_log.h"
 #include "report.h"
 
-#define VALUES_MAX 32
-#define STORE_MIB  64 /* For all else that the EAL has. */
-
-/* One axis: the option with its dashes, and its values. */
-struct sweep {
-	char *text, *option;
-	char *value[VALUES_MAX];
-	uint32_t n;
-};
+#define STORE_MIB 64 /* For all else that the EAL has. */
 
 /* Only rte_hash needs an EAL: memory without hugepages, no devices, no threads. */
 static int
@@ -50,53 +42,26 @@ eal_start(uint64_t hosts, uint64_t keys)
 }
 
 static int
-sweep_parse(struct sweep *s, const char *spec)
+point_options(struct sim_options *o, const struct app_sweep_point *p, int argc, char *const *argv)
 {
-	char *save = NULL, *values;
+	char **args = app_sweep_args(p, &argc, argv);
+	int rc = args == NULL ? APP_EXIT_USAGE : sim_options_parse(o, argc, args);
 
-	s->text = strdup(spec);
-	values = s->text == NULL ? NULL : strchr(s->text, '=');
-	if (values != NULL && values != s->text)
-		*values++ = '\0';
-	else
-		values = NULL;
-	for (char *v = values == NULL ? NULL : strtok_r(values, ",", &save);
-		v != NULL && s->n < VALUES_MAX; v = strtok_r(NULL, ",", &save))
-		s->value[s->n++] = v;
-	if (s->n == 0 || asprintf(&s->option, "--%s", s->text) < 0)
-		return app_fail(
-			"--sweep '%.200s': give OPTION=VALUE,VALUE..., as clients=1,2,4", spec);
-	return 0;
-}
-
-/* The options of a point: the command line, and the axis behind it. */
-static int
-point_options(struct sim_options *o, const struct sweep *s, uint32_t i, int argc, char **argv)
-{
-	char **all = calloc((size_t)argc + 2, sizeof(*all));
-	int rc;
-
-	if (all == NULL)
-		return app_fail("no memory for the options");
-	memcpy(all, argv, (size_t)argc * sizeof(*all));
-	if (s->n != 0) {
-		all[argc] = s->option;
-		all[argc + 1] = s->value[i];
-	}
-	rc = sim_options_parse(o, argc + (s->n != 0 ? 2 : 0), all);
-	free(all);
+	free(args);
 	return rc;
 }
 
 /* All points are parsed before the first one runs; the largest decides what the EAL needs. */
 static int
-points_check(const struct sweep *s, int argc, char **argv, uint64_t *hosts, uint64_t *keys)
+points_check(const struct app_sweep *s, int argc, char **argv, uint64_t *hosts, uint64_t *keys)
 {
+	struct app_sweep_point p;
 	struct sim_options o;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < crpc_max(s->n, 1) && rc == 0; i++) {
-		rc = point_options(&o, s, i, argc, argv);
+	for (uint32_t i = 0; i < s->runs && rc == 0; i++) {
+		app_sweep_point(s, i, &p);
+		rc = point_options(&o, &p, argc, argv);
 		*hosts = crpc_max(*hosts, o.hosts);
 		*keys = crpc_max(*keys, o.keys);
 	}
@@ -104,23 +69,23 @@ points_check(const struct sweep *s, int argc, char **argv, uint64_t *hosts, uint
 }
 
 static int
-run_all(struct app_out *out, const struct sweep *s, int argc, char **argv)
+run_all(struct app_out *out, const struct app_sweep *s, int argc, char **argv)
 {
 	static struct sim_result r;
 	const struct app_trial trial = {0};
 	json_t *rows = json_array();
+	struct app_sweep_point p;
 	struct sim_options o;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < crpc_max(s->n, 1) && rc == 0 && app_stopped() == 0; i++) {
-		app_out_progress("simkv", i, crpc_max(s->n, 1));
-		rc = point_options(&o, s, i, argc, argv);
+	for (uint32_t i = 0; i < s->runs && rc == 0 && app_stopped() == 0; i++) {
+		app_out_progress("simkv", i, s->runs);
+		app_sweep_point(s, i, &p);
+		rc = point_options(&o, &p, argc, argv);
 		if (rc == 0)
 			rc = sim_run(&o, &r);
 		if (rc != APP_EXIT_USAGE && app_stopped() == 0)
-			json_array_append_new(rows,
-				sim_report_row(out, &o, &r, s->n != 0 ? s->option + 2 : NULL,
-					s->value[i]));
+			json_array_append_new(rows, sim_report_row(out, &o, &r, &p));
 	}
 	if (app_out_rows(out, "virtual time", &trial, rows) != 0 && rc == 0)
 		rc = APP_EXIT_RUN;
@@ -131,7 +96,7 @@ int
 main(int argc, char **argv)
 {
 	struct app_out out = {0};
-	struct sweep sweep = {0};
+	struct app_sweep sweep = {0};
 	struct sim_options o;
 	uint64_t hosts = 1, keys = 1;
 	int rc;
@@ -140,8 +105,8 @@ main(int argc, char **argv)
 	if (app_env_answer("simkv", argc, argv, sim_options_help))
 		return APP_EXIT_OK;
 	rc = sim_options_parse(&o, argc - 1, argv + 1);
-	if (rc == 0 && o.sweep != NULL)
-		rc = sweep_parse(&sweep, o.sweep);
+	if (rc == 0)
+		rc = app_sweep_parse(&sweep, o.sweep, 1);
 	if (rc == 0)
 		rc = points_check(&sweep, argc - 1, argv + 1, &hosts, &keys);
 	if (rc == 0)
@@ -154,7 +119,6 @@ main(int argc, char **argv)
 		app_out_close(&out, app_stopped() != 0);
 		rte_eal_cleanup();
 	}
-	free(sweep.text);
-	free(sweep.option);
+	app_sweep_fini(&sweep);
 	return rc;
 }

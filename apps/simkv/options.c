@@ -10,15 +10,7 @@
 
 const char *const sim_presets[] = {"none", "seed001", "paper", NULL};
 const char *const sim_flushes[] = {"clocked", "immediate", "deferred", "hold", NULL};
-const char *const sim_flows[] = {"window", "read", "notify", NULL};
-const char *const sim_transports[] = {"rc", "dc", NULL};
 const char *const sim_backends[] = {"copyrpc", NULL};
-
-_Static_assert(CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 &&
-		CRPC_COPYRPC_DEFERRED == 2 && CRPC_COPYRPC_HOLD == 3 && CRPC_RDMA_RC == 0 &&
-		CRPC_RDMA_DC == 1 && CRPC_COPYRPC_FLOW_WINDOW == 0 && CRPC_COPYRPC_FLOW_READ == 1 &&
-		CRPC_COPYRPC_FLOW_NOTIFY == 2,
-	"names of copyrpc's modes are in this order");
 
 static const struct sim_options defaults = {
 	.hosts = 2,
@@ -47,8 +39,8 @@ static const struct app_opt options[] = {
 	APP_OPT("keys", "N", &opt.keys, "keys of each host, spread over all by hash", 1, 1 << 20),
 	APP_OPT("read-ratio", "R", &opt.read_ratio, "part of the operations that read", 0, 1),
 	APP_BACKEND(&opt.backend, " to the stores", sim_backends),
-	APP_TRANSPORT(&opt.transport, "requests to other hosts", sim_transports),
-	APP_FLOW(&opt.flow, sim_flows),
+	APP_TRANSPORT(&opt.transport, "requests to other hosts", app_transport_names),
+	APP_FLOW(&opt.flow, app_flow_names),
 	APP_FLUSH(&opt.flush, " for other hosts", sim_flushes),
 	APP_OPT("hold-us", "US", &opt.hold_us,
 		"flush hold: how long answers wait for company; 0: it adapts itself", 0, 10000),
@@ -63,7 +55,8 @@ static const struct app_opt options[] = {
 	APP_OPT("virtual-ms", "MS", &opt.virtual_ms, "virtual time that is measured", 0.001, 1e6),
 	APP_SEED(&opt.seed),
 	APP_VERIFY(&opt.verify, "every answer"),
-	APP_OPT("sweep", "AXES", &opt.sweep, "a run for each value of an option, as clients=1,2,4"),
+	APP_OPT("sweep", "AXES", &opt.sweep,
+		"a run for each value of an option, as clients=1,2,4/flush=clocked,hold"),
 	APP_JSON(&opt.json),
 };
 

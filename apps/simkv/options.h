@@ -28,8 +28,7 @@ struct sim_options {
 };
 
 /** Names of the choices; each ends with NULL. */
-extern const char *const sim_presets[],
-	*const sim_flushes[], *const sim_flows[], *const sim_transports[], *const sim_backends[];
+extern const char *const sim_presets[], *const sim_flushes[], *const sim_backends[];
 
 /** What --set gives is one value among many of the help. */
 void sim_options_help(int argc, char *const *argv);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <string.h>
 
+#include "app_opt.h"
 #include "report.h"
 
 #define INT(n) ((json_int_t)(n))
@@ -91,7 +92,7 @@ us(const struct crpc_hist *h, double q)
 
 json_t *
 sim_report_row(const struct app_out *out, const struct sim_options *o, const struct sim_result *r,
-	const char *axis, const char *point)
+	const struct app_sweep_point *point)
 {
 	const struct app_trial trial = {0};
 	const struct published *p = published(o);
@@ -99,12 +100,11 @@ sim_report_row(const struct app_out *out, const struct sim_options *o, const str
 	double rate = ratio(ops * 1e3, (double)r->load.window_ns);
 	json_t *row = app_row(out, "result", &trial), *lat = json_object();
 
-	if (axis != NULL)
-		app_row_set(row, "{s:s}", axis, point);
+	app_sweep_add(point, row);
 	app_row_set(row, "{s:b,s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:s}", "virtual", 1, "preset",
 		sim_presets[o->preset], "hosts", INT(o->hosts), "clients", INT(o->clients), "depth",
 		INT(o->depth), "backend", sim_backends[o->backend], "flush", sim_flushes[o->flush],
-		"transport", sim_transports[o->transport], "flow", sim_flows[o->flow]);
+		"transport", app_transport_names[o->transport], "flow", app_flow_names[o->flow]);
 	app_row_set(row, "{s:s,s:s,s:s*,s:I,s:f}", "nic", o->nic, "cpu_model", o->cpu, "set",
 		o->set, "seed", INT(o->seed), "virtual_ms", o->virtual_ms);
 	app_row_figure(row, "rate",

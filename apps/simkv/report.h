@@ -8,15 +8,16 @@
  */
 
 #include "app_out.h"
+#include "app_sweep.h"
 #include "sim.h"
 
 /**
  * The row of a run.
  *
  * @param point
- *   The value of the sweep's axis; NULL: there is none.
+ *   Where in a sweep it is.
  */
 json_t *sim_report_row(const struct app_out *out, const struct sim_options *o,
-	const struct sim_result *r, const char *axis, const char *point);
+	const struct sim_result *r, const struct app_sweep_point *point);
 
 #endif

@@ -328,7 +328,6 @@ sim_run(const struct sim_options *o, struct sim_result *r)
 		.load = {.owners = (uint32_t)o->hosts,
 			.daemons = 1,
 			.key_size = CRPC_KV_KEY_MIN,
-			.key_sizes = {.min = CRPC_KV_KEY_MIN, .max = CRPC_KV_KEY_MIN},
 			.value_size = CRPC_KV_VALUE_MIN,
 			.sizes = {.min = CRPC_KV_VALUE_MIN, .max = CRPC_KV_VALUE_MIN},
 			.depth = (uint32_t)o->depth,

@@ -59,8 +59,7 @@ struct sim_counts {
 	uint64_t taken, answered; /**< Of clients. */
 	uint64_t remote;          /**< Calls to other hosts. */
 	uint64_t served;          /**< Requests of other hosts. */
-	uint64_t messages_in, messages_out, batches, cqes, recv_cqes, wqes, doorbells, turns, busy;
-	uint64_t rtt_ns, rtts; /**< Flush to completion of calls to other hosts. */
+	uint64_t messages_in, messages_out, batches, cqes, wqes, doorbells, turns, busy;
 };
 
 /** One host. */

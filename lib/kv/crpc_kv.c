@@ -22,42 +22,51 @@ struct crpc_kv {
 
 /* The answer to the first question: sizes that this library can work with. */
 static int
-info_take(struct crpc_kv *kv, const uint8_t *answer, uint32_t len)
+info_take(struct kv_info *info, const uint8_t *answer, uint32_t len)
 {
 	struct kv_resp_hdr hdr;
 	const uint8_t *value;
 
 	if (kv_resp_read(answer, len, &hdr, &value) != 0 || hdr.status != CRPC_KV_OK ||
-		hdr.value_len != sizeof(kv->info))
+		hdr.value_len != sizeof(*info))
 		return crpc_fail(-EPROTO, "what answers is no key-value service of this version");
-	memcpy(&kv->info, value, sizeof(kv->info));
-	if (kv->info.key_size < CRPC_KV_KEY_MIN || kv->info.key_size > CRPC_KV_KEY_MAX ||
-		kv->info.value_size < CRPC_KV_VALUE_MIN || kv->info.value_size > CRPC_KV_VALUE_MAX)
+	memcpy(info, value, sizeof(*info));
+	if (info->key_size < CRPC_KV_KEY_MIN || info->key_size > CRPC_KV_KEY_MAX ||
+		info->value_size < CRPC_KV_VALUE_MIN || info->value_size > CRPC_KV_VALUE_MAX)
 		return crpc_fail(-EPROTO,
 			"the service says that keys have %u bytes, expected %u to %u, and values "
 			"up to %u, expected %u to %u",
-			kv->info.key_size, CRPC_KV_KEY_MIN, CRPC_KV_KEY_MAX, kv->info.value_size,
+			info->key_size, CRPC_KV_KEY_MIN, CRPC_KV_KEY_MAX, info->value_size,
 			CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX);
-	if (kv->info.daemons - 1 >= CRPC_KV_DAEMONS_MAX ||
-		kv->info.ranks - 1 >= CRPC_KV_OWNERS_MAX / kv->info.daemons)
+	if (info->daemons - 1 >= CRPC_KV_DAEMONS_MAX ||
+		info->ranks - 1 >= CRPC_KV_OWNERS_MAX / info->daemons ||
+		info->daemon >= info->daemons || info->rank >= info->ranks)
 		return crpc_fail(-EPROTO,
-			"the service says that it has %u ranks of %u daemons, expected 1 to %u "
-			"daemons of each and %u of all",
-			kv->info.ranks, kv->info.daemons, CRPC_KV_DAEMONS_MAX, CRPC_KV_OWNERS_MAX);
+			"the service says that it is daemon %u of %u of rank %u of %u, expected 1 to "
+			"%u daemons of each rank and %u of all",
+			info->daemon, info->daemons, info->rank, info->ranks, CRPC_KV_DAEMONS_MAX,
+			CRPC_KV_OWNERS_MAX);
 	return 0;
+}
+
+int
+crpc_kv_info_ask(
+	struct crpc_ipc_client *c, uid_t trust_uid, uint64_t timeout_us, struct kv_info *info)
+{
+	uint8_t msg[sizeof(struct kv_resp_hdr) + sizeof(*info)];
+	uint32_t len = kv_req_write(msg, CRPC_KV_INFO, 0, 0);
+	int rc = crpc_kv_owner_check(crpc_ipc_client_owner_uid(c), trust_uid);
+
+	if (rc == 0)
+		rc = crpc_ipc_client_call_sync(
+			c, crpc_clock_ns(), msg, len, msg, sizeof(msg), timeout_us);
+	return rc < 0 ? rc : info_take(info, msg, (uint32_t)rc);
 }
 
 static int
 info_ask(struct crpc_kv *kv)
 {
-	uint8_t answer[sizeof(struct kv_resp_hdr) + sizeof(struct kv_info)];
-	uint32_t len = kv_req_write(kv->msg, CRPC_KV_INFO, 0, 0);
-	int rc = crpc_kv_owner_check(crpc_ipc_client_owner_uid(kv->ipc), kv->trust_uid);
-
-	if (rc == 0)
-		rc = crpc_ipc_client_call_sync(
-			kv->ipc, crpc_clock_ns(), kv->msg, len, answer, sizeof(answer), 0);
-	return rc < 0 ? rc : info_take(kv, answer, (uint32_t)rc);
+	return crpc_kv_info_ask(kv->ipc, kv->trust_uid, 0, &kv->info);
 }
 
 /* Connect; and again with the blocks of large values, once the service is known to have them. */

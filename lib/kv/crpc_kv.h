@@ -128,6 +128,26 @@ struct crpc_kv *crpc_kv_connect(const struct crpc_kv_conf *conf);
 /** Disconnect; open calls are forgotten. NULL is fine. */
 void crpc_kv_close(struct crpc_kv *kv);
 
+struct crpc_ipc_client;
+
+/**
+ * Ask the daemon of a connection for what it is; for programs that write their messages themselves.
+ *
+ * @param c
+ *   The connection, with no calls open.
+ * @param trust_uid
+ *   As crpc_kv_owner_check().
+ * @param timeout_us
+ *   As crpc_ipc_client_call_sync().
+ * @param info
+ *   Filled with values that are in range; each call gives another writer id.
+ * @return
+ *   0, or -errno of crpc_kv_owner_check() and crpc_ipc_client_call_sync(), or -EPROTO: it is no
+ *   service of this version.
+ */
+int crpc_kv_info_ask(struct crpc_ipc_client *c, uid_t trust_uid, uint64_t timeout_us,
+	struct kv_info *info);
+
 /** Sizes of the service: key_size, value_size; ranks and daemons. */
 const struct kv_info *crpc_kv_info(const struct crpc_kv *kv);
 
@@ -229,10 +249,10 @@ int crpc_kv_wait(struct crpc_kv *kv, struct crpc_kv_done *done);
  *   Room in it; 64 and more keep several requests open.
  * @return
  *   How many were given; 0 is normal, the scan is complete when at->owner is crpc_kv_owners().
- *   -EBUSY: calls are open. -EOPNOTSUPP: the service gives no scans: another version, or keys of
- *   several sizes. -EPROTO: what was answered is none. Or a status of struct crpc_kv_done:
- *   -EHOSTUNREACH, -EHOSTDOWN, -ETIMEDOUT, -ECONNRESET; a scan of all others continues with the
- *   next owner and zeros. On an error *at is as it was.
+ *   -EBUSY: calls are open. -EOPNOTSUPP: the service has another version, without scans. -EPROTO:
+ *   what was answered is none. Or a status of struct crpc_kv_done: -EHOSTUNREACH, -EHOSTDOWN,
+ *   -ETIMEDOUT, -ECONNRESET; a scan of all others continues with the next owner and zeros. On an
+ *   error *at is as it was.
  */
 int crpc_kv_scan(
 	struct crpc_kv *kv, struct crpc_kv_scan *at, struct crpc_kv_item *item, uint16_t n);

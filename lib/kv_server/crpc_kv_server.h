@@ -61,10 +61,7 @@ struct crpc_kv_front;
 struct crpc_kv_server_conf {
 	uint32_t rank, ranks; /**< Which of how many; ranks 0 is taken as 1. */
 	uint32_t daemons;     /**< 1 to CRPC_KV_DAEMONS_MAX; 0: 1. */
-	/**
-	 * Bytes of a key, CRPC_KV_KEY_MIN..CRPC_KV_KEY_MAX; 0: 8. Of the shortest; 0: all the same.
-	 */
-	uint32_t key_size, key_min;
+	uint32_t key_size;    /**< Bytes of a key, CRPC_KV_KEY_MIN..CRPC_KV_KEY_MAX; 0: 8. */
 	uint32_t value_max; /**< Bytes of a value, CRPC_KV_VALUE_MIN to CRPC_KV_VALUE_MAX; 0: 8. */
 	uint32_t capacity;    /**< Keys that each daemon's store takes. */
 	uint64_t
@@ -97,7 +94,6 @@ struct crpc_kv_server_conf {
 	bool preloaded; /**< Each of them exists from the start. */
 	/** Writer ids that CRPC_KV_INFO gives out, divided over all owners; 0, 0: none. */
 	uint32_t writer_first, writer_end;
-	uint32_t key_mix; /**< Which keys have which size, any hash of it: for snapshots. */
 };
 
 /** State of another rank, as doc/design/kv_service.md draws it. */
@@ -395,25 +391,19 @@ void crpc_kv_daemon_insight(struct crpc_kv_daemon *d, bool on);
 /** Go on with this flush policy towards other ranks; the thread of turn(). */
 void crpc_kv_daemon_flush(struct crpc_kv_daemon *d, enum crpc_copyrpc_flush_policy policy);
 
-struct rte_tel_data;
-
 /**
- * What crpc_kv_tel_stats() reports on from now on: the daemons of one server. Of several servers in
- * a process, daemons with the same number publish in the same place.
- */
-void crpc_kv_tel_start(uint32_t rank, uint32_t daemons);
-
-/**
- * Answer a telemetry command: what the daemons of this process published in their last watch().
+ * Let a command of telemetry report what the daemons of a server published in their last watch().
+ * Of several servers in a process, daemons with the same number publish in the same place.
  *
- * @param params
- *   "": all daemons; else the number of one.
- * @param d
- *   Filled as a dictionary, to which the caller can add.
+ * @param command
+ *   Its name, for the first server; it takes the number of a daemon, else it is of all.
  * @return
- *   1: of all daemons, 0: of one; -EINVAL.
+ *   0, or -errno of rte_telemetry_register_cmd().
  */
-int crpc_kv_tel_stats(const char *params, struct rte_tel_data *d);
+int crpc_kv_tel_start(const char *command, uint32_t rank, uint32_t daemons);
+
+/** A counter of all daemons of this process, likewise. */
+uint64_t crpc_kv_tel_sum(enum kv_stat stat);
 
 /** A phase in one word. */
 static inline const char *

@@ -148,7 +148,24 @@ static bool
 is_store_op(const struct crpc_kv_daemon *d, const struct kv_req *req)
 {
 	return req->op >= CRPC_KV_GET && req->op <= CRPC_KV_DELETE &&
-		req->key_len - d->key_min <= d->key_size - d->key_min;
+		req->key_len == d->key_size;
+}
+
+/*
+ * Copy the key of a request to where the batch wants it. @return its owner, UINT32_MAX: the request
+ * is none for a store, and req->op is what it asks, or 0.
+ */
+static inline uint32_t
+key_take(struct crpc_kv_daemon *d, const struct crpc_req *r, struct kv_req *req, uint32_t *hash)
+{
+	if (crpc_unlikely(kv_req_read(r->data, r->len, req) != 0)) {
+		req->op = 0;
+		return UINT32_MAX;
+	}
+	if (crpc_unlikely(!is_store_op(d, req)))
+		return UINT32_MAX;
+	*hash = kv_batch_key(&d->batch, req);
+	return kv_owner(*hash, d->owners);
 }
 
 /* Write an answer. @return its length. */
@@ -255,7 +272,8 @@ serve_ranks(struct crpc_kv_daemon *d, uint64_t now)
 	struct kv_batch *b = &d->batch;
 	struct kv_served served;
 	struct kv_req req;
-	uint32_t n, hash, owner, room;
+	uint32_t n, hash = 0, owner, room;
+	bool walk;
 
 	n = crpc_copyrpc_recv(d->net->ctx, now, d->req, CRPC_BURST_MAX);
 	kv_batch_reset(b);
@@ -266,21 +284,13 @@ serve_ranks(struct crpc_kv_daemon *d, uint64_t now)
 		/* What comes behind one that waits in the batch waits too. */
 		if (crpc_likely(b->n == 0 && serve_rank_quick(d, now, &d->req[i])))
 			continue;
-		if (crpc_unlikely(kv_req_read(d->req[i].data, d->req[i].len, &req) != 0)) {
-			net_other(d, now, &d->req[i], 0);
-			continue;
-		}
-		if (crpc_unlikely(!is_store_op(d, &req))) {
+		owner = key_take(d, &d->req[i], &req, &hash);
+		walk = owner == UINT32_MAX;
+		if (crpc_unlikely(walk))
 			owner = __crpc_kv_walk_owner(&d->req[i], &room);
-			if (!d->relay || !relay(d, now, &d->req[i], owner))
-				net_other(d, now, &d->req[i], req.op);
-			continue;
-		}
-		hash = kv_batch_key(b, &req);
-		owner = kv_owner(hash, d->owners);
 		if (d->relay && relay(d, now, &d->req[i], owner))
 			continue;
-		if (crpc_unlikely(owner != d->self))
+		if (crpc_unlikely(walk || owner != d->self))
 			net_other(d, now, &d->req[i], req.op);
 		else
 			d->index[kv_batch_add(b, &req, hash)] = i;
@@ -358,25 +368,18 @@ serve_mates(struct crpc_kv_daemon *d, uint64_t now)
 	struct kv_batch *b = &d->batch;
 	struct kv_served served;
 	struct kv_req req;
-	uint32_t n, hash;
+	uint32_t n, hash = 0;
 
 	n = __crpc_kv_hop_recv(d->hop, now, d->req, CRPC_BURST_MAX);
 	kv_batch_reset(b);
 	for (uint32_t i = 0; i < n; i++) {
 		if (b->n == 0 && serve_mate_quick(d, now, &d->req[i]))
 			continue;
-		hash = 0;
-		if (crpc_likely(kv_req_read(d->req[i].data, d->req[i].len, &req) == 0 &&
-			    is_store_op(d, &req)))
-			hash = kv_batch_key(b, &req);
-		else
-			req.key_len = 0;
 		/* The key may have changed after its daemon looked: this copy will not. */
-		if (crpc_unlikely(req.key_len == 0 || kv_owner(hash, d->owners) != d->self)) {
+		if (crpc_unlikely(key_take(d, &d->req[i], &req, &hash) != d->self))
 			mate_other(d, now, &d->req[i]);
-			continue;
-		}
-		d->index[kv_batch_add(b, &req, hash)] = i;
+		else
+			d->index[kv_batch_add(b, &req, hash)] = i;
 	}
 	if (b->n != 0)
 		__crpc_kv_store_lookup(d->store, b);
@@ -603,14 +606,11 @@ static inline void
 serve_client(struct crpc_kv_daemon *d, uint64_t now, uint32_t i)
 {
 	const struct crpc_req *r = &d->req[i];
-	uint32_t hash, owner = d->self, room;
+	uint32_t hash = 0, owner, room;
 	struct kv_req req;
 
-	if (crpc_unlikely(kv_req_read(r->data, r->len, &req) != 0)) {
-		ipc_other(d, r, 0);
-		return;
-	}
-	if (crpc_unlikely(!is_store_op(d, &req))) {
+	owner = key_take(d, r, &req, &hash);
+	if (crpc_unlikely(owner == UINT32_MAX)) {
 		owner = __crpc_kv_walk_owner(r, &room);
 		if (owner < d->owners && owner != d->self)
 			pass_on(d, now, r, (enum kv_op)req.op, room, owner);
@@ -618,9 +618,6 @@ serve_client(struct crpc_kv_daemon *d, uint64_t now, uint32_t i)
 			ipc_other(d, r, req.op);
 		return;
 	}
-	hash = kv_batch_key(&d->batch, &req);
-	if (d->owners > 1)
-		owner = kv_owner(hash, d->owners);
 	if (owner == d->self)
 		d->index[kv_batch_add(&d->batch, &req, hash)] = i;
 	else

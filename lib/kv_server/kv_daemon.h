@@ -64,7 +64,7 @@ struct crpc_kv_daemon {
 	const char *segment;        /**< Name of ipc's. */
 	uint32_t owners;            /**< Of all ranks. */
 	bool relay;                 /**< Other ranks may send what another daemon of ours owns. */
-	uint32_t key_min, key_size; /**< Of the shortest and the longest key. */
+	uint32_t key_size;
 	uint32_t value_size;
 	struct kv_info info;               /**< Answer to CRPC_KV_INFO; .writer is the next one. */
 	uint32_t writer_first, writer_end; /**< Writer ids for client processes. */

@@ -18,16 +18,16 @@
 static int
 sizes_check(const struct crpc_kv_server_conf *c)
 {
-	uint32_t min = c->key_min == 0 ? c->key_size : c->key_min;
+	/* Larger values are in an arena that is shared by way of ipc. */
+	uint32_t max = c->front != NULL ? CRPC_KV_VALUE_INLINE : CRPC_KV_VALUE_MAX;
 
-	if (min < CRPC_KV_KEY_MIN || min > c->key_size || c->key_size > CRPC_KV_KEY_MAX ||
-		c->value_max < CRPC_KV_VALUE_MIN || c->value_max > CRPC_KV_VALUE_MAX ||
-		c->capacity == 0)
+	if (c->key_size < CRPC_KV_KEY_MIN || c->key_size > CRPC_KV_KEY_MAX ||
+		c->value_max < CRPC_KV_VALUE_MIN || c->value_max > max || c->capacity == 0)
 		return crpc_fail(-EINVAL,
 			"server: expected keys of %u to %u bytes, values of %u to %u and a "
-			"capacity, found keys of %u to %u bytes, values of %u, capacity %u",
-			CRPC_KV_KEY_MIN, CRPC_KV_KEY_MAX, CRPC_KV_VALUE_MIN, CRPC_KV_VALUE_MAX, min,
-			c->key_size, c->value_max, c->capacity);
+			"capacity, found keys of %u bytes, values of %u, capacity %u",
+			CRPC_KV_KEY_MIN, CRPC_KV_KEY_MAX, CRPC_KV_VALUE_MIN, max, c->key_size,
+			c->value_max, c->capacity);
 	return 0;
 }
 
@@ -65,7 +65,6 @@ store_conf(const struct crpc_kv_server_conf *c)
 	return (struct kv_store_conf){
 		.capacity = c->capacity,
 		.key_size = c->key_size,
-		.key_min = c->key_min,
 		.value_max = c->value_max,
 		.block_bytes = c->block_bytes,
 		.socket = SOCKET_ID_ANY,
@@ -198,7 +197,6 @@ open_store(struct crpc_kv_server *s, uint32_t i)
 			"store: %u keys take about %llu MiB of EAL memory, which it did not get; "
 			"give more with -m, or fewer keys",
 			c.capacity, (unsigned long long)(kv_size_bytes(&c) >> 20) + 1);
-	__crpc_kv_batch_init(&d->batch, d->store);
 	return 0;
 }
 
@@ -272,7 +270,6 @@ create_daemon(struct crpc_kv_server *s, uint32_t i)
 		.owners = s->owners,
 		.relay = c->by_number && c->daemons > 1,
 		.key_size = c->key_size,
-		.key_min = c->key_min != 0 ? c->key_min : c->key_size,
 		.value_size = c->value_max,
 		.fate = &s->fate,
 		.segment = s->part[i].segment,
@@ -425,14 +422,6 @@ crpc_kv_server_version_begin(struct crpc_kv_server *s, uint64_t version)
 		__crpc_kv_store_version_raise(s->part[i].d->store, version);
 }
 
-static bool
-is_key_size(const struct crpc_kv_server *s, uint32_t key_len)
-{
-	uint32_t min = s->part[0].d->key_min;
-
-	return key_len - min <= s->conf.key_size - min;
-}
-
 /* The number of its owner among our daemons, or one that is too large. */
 static uint32_t
 mate_of(const struct crpc_kv_server *s, const void *key, uint32_t key_len)
@@ -443,7 +432,7 @@ mate_of(const struct crpc_kv_server *s, const void *key, uint32_t key_len)
 bool
 crpc_kv_server_owns(const struct crpc_kv_server *s, const void *key, uint32_t key_len)
 {
-	return is_key_size(s, key_len) && mate_of(s, key, key_len) < s->conf.daemons;
+	return key_len == s->conf.key_size && mate_of(s, key, key_len) < s->conf.daemons;
 }
 
 int
@@ -453,12 +442,12 @@ crpc_kv_server_load(struct crpc_kv_server *s, const void *key, uint32_t key_len,
 	uint32_t mate;
 	int rc;
 
-	if (!is_key_size(s, key_len) || len < CRPC_KV_VALUE_MIN || len > s->conf.value_max)
+	if (key_len != s->conf.key_size || len < CRPC_KV_VALUE_MIN || len > s->conf.value_max)
 		return -EINVAL;
 	mate = mate_of(s, key, key_len);
 	if (mate >= s->conf.daemons)
 		return -EXDEV;
-	rc = __crpc_kv_store_load(s->part[mate].d->store, key, key_len, value, len);
+	rc = __crpc_kv_store_load(s->part[mate].d->store, key, value, len);
 	__crpc_kv_server_hand_over(s);
 	return rc;
 }
@@ -471,7 +460,7 @@ struct address_head {
 	uint32_t rank, ranks, daemons;
 	uint32_t endpoints; /* Of each daemon. */
 	uint32_t by_number, lanes;
-	uint32_t key_size, key_min, value_max, plain;
+	uint32_t key_size, zero, value_max, plain;
 };
 _Static_assert(sizeof(struct address_head) == 48, "wire format");
 
@@ -493,7 +482,6 @@ address_head(const struct crpc_kv_server *s, uint32_t rank)
 		.by_number = s->conf.by_number,
 		.lanes = net->lanes,
 		.key_size = s->conf.key_size,
-		.key_min = s->conf.key_min,
 		.value_max = s->conf.value_max,
 		.plain = s->conf.plain,
 	};

@@ -15,8 +15,6 @@ snapshot_of(const struct crpc_kv_server *s, const char *path, uint32_t daemon)
 		.owner = s->first + daemon,
 		.owners = s->owners,
 		.key_size = s->conf.key_size,
-		.key_min = s->conf.key_min,
-		.key_mix = s->conf.key_mix,
 	};
 }
 

@@ -17,8 +17,6 @@
 
 #define SNAPSHOT_MAGIC   UINT64_C(0x5453564b43505243) /* "CRPCKVST" */
 #define SNAPSHOT_VERSION 1u
-/* Of a store whose keys have different sizes. */
-#define SNAPSHOT_VERSION_SIZES 2u
 
 /* Head of the file; the items follow it, and the checksum of all of it is the end. */
 struct head {
@@ -28,10 +26,9 @@ struct head {
 	uint32_t owner;
 	uint32_t owners;
 	uint64_t items;
-	uint64_t newest;  /* version that was given out */
-	uint64_t bytes;   /* of the whole file */
-	uint32_t key_min; /* 0: all keys have key_size */
-	uint32_t key_mix; /* 0 likewise; else a hash of which keys have which size */
+	uint64_t newest; /* version that was given out */
+	uint64_t bytes;  /* of the whole file */
+	uint64_t zero;
 	uint64_t generation;
 };
 _Static_assert(sizeof(struct head) == 64, "file format");
@@ -62,17 +59,11 @@ get(struct stream *st, void *data, size_t len)
 	st->bad |= fread(data, 1, len, st->file) != len;
 }
 
+/* "": its place; ".new": beside it. */
 static void
-name_of(const struct kv_snapshot *snap, char path[PATH_MAX])
+name_of(const struct kv_snapshot *snap, const char *end, char path[PATH_MAX])
 {
-	snprintf(path, PATH_MAX, "%s.%u", snap->path, snap->owner);
-}
-
-/* Beside its place. */
-static void
-fresh_name(const struct kv_snapshot *snap, char path[PATH_MAX])
-{
-	snprintf(path, PATH_MAX, "%s.%u.new", snap->path, snap->owner);
+	snprintf(path, PATH_MAX, "%s.%u%s", snap->path, snap->owner, end);
 }
 
 /* Whether the name is still that of the open file. */
@@ -140,8 +131,8 @@ __crpc_kv_snapshot_claim(struct kv_snapshot *snap)
 	char fresh[PATH_MAX], path[PATH_MAX];
 	int fd, rc = 0;
 
-	name_of(snap, path);
-	fresh_name(snap, fresh);
+	name_of(snap, "", path);
+	name_of(snap, ".new", fresh);
 	/* What was copied before a failure is too old for the next one, but may be committed. */
 	snap->begun = false;
 	snap->claimed = true;
@@ -184,7 +175,7 @@ __crpc_kv_snapshot_release(struct kv_snapshot *snap)
 
 	if (snap->fresh == NULL)
 		return;
-	fresh_name(snap, fresh);
+	name_of(snap, ".new", fresh);
 	if (is_named(fileno(snap->fresh), fresh))
 		unlink(fresh);
 	fclose(snap->fresh);
@@ -216,7 +207,7 @@ file_begin(struct kv_snapshot *snap)
 	static const struct head none;
 	char fresh[PATH_MAX];
 
-	fresh_name(snap, fresh);
+	name_of(snap, ".new", fresh);
 	if (!is_named(fileno(snap->fresh), fresh)) /* It was removed, or is another run's. */
 		return -ENOENT;
 	__fpurge(snap->fresh); /* What a full disk did not take. */
@@ -234,7 +225,6 @@ file_begin(struct kv_snapshot *snap)
 static int
 items_put(struct kv_snapshot *snap, const struct kv_store *s, uint32_t places)
 {
-	uint32_t key_bytes = __crpc_kv_store_key_bytes(s);
 	struct kv_item it;
 	struct item head;
 	int found = 0;
@@ -248,19 +238,13 @@ items_put(struct kv_snapshot *snap, const struct kv_store *s, uint32_t places)
 			continue;
 		head = (struct item){.version = it.version, .len = it.len, .ttl_ms = it.ttl_ms};
 		if (fwrite(&head, sizeof(head), 1, snap->fresh) != 1 ||
-			fwrite(it.key, key_bytes, 1, snap->fresh) != 1 ||
+			fwrite(it.key, snap->key_size, 1, snap->fresh) != 1 ||
 			(it.len != 0 && fwrite(it.value, it.len, 1, snap->fresh) != 1))
 			return -errno;
 		snap->items++;
-		snap->bytes += sizeof(head) + key_bytes + it.len;
+		snap->bytes += sizeof(head) + snap->key_size + it.len;
 	}
 	return found >= 0;
-}
-
-static uint32_t
-version_of(const struct kv_snapshot *snap)
-{
-	return snap->key_min == 0 ? SNAPSHOT_VERSION : SNAPSHOT_VERSION_SIZES;
 }
 
 /* For reading; NULL and errno. A pipe does not make it wait. */
@@ -314,7 +298,7 @@ __crpc_kv_snapshot_write(struct kv_snapshot *snap)
 	char path[PATH_MAX];
 	int rc = 0;
 
-	name_of(snap, path);
+	name_of(snap, "", path);
 	if (snap->fresh == NULL)
 		return fail_write(path, -ENOENT);
 	if (!snap->begun && (!snap->copied || snap->claimed))
@@ -333,7 +317,7 @@ __crpc_kv_snapshot_copy(struct kv_snapshot *snap, struct kv_store *s, uint32_t p
 	char path[PATH_MAX];
 	int rc = 0;
 
-	name_of(snap, path);
+	name_of(snap, "", path);
 	if (snap->fresh == NULL)
 		return fail_write(path, -ENOENT);
 	if (!snap->begun)
@@ -360,10 +344,8 @@ static int
 file_end(const struct kv_snapshot *snap)
 {
 	const struct head head = {.magic = SNAPSHOT_MAGIC,
-		.version = version_of(snap),
+		.version = SNAPSHOT_VERSION,
 		.key_size = snap->key_size,
-		.key_min = snap->key_min,
-		.key_mix = snap->key_mix,
 		.owner = snap->owner,
 		.owners = snap->owners,
 		.items = snap->items,
@@ -390,8 +372,8 @@ __crpc_kv_snapshot_commit(struct kv_snapshot *snap)
 	char path[PATH_MAX], fresh[PATH_MAX];
 	int rc = 0;
 
-	name_of(snap, path);
-	fresh_name(snap, fresh);
+	name_of(snap, "", path);
+	name_of(snap, ".new", fresh);
 	if (snap->fresh == NULL || !snap->copied)
 		return fail_write(path, -ENOENT);
 	if (!is_named(fileno(snap->fresh), path)) {
@@ -420,11 +402,9 @@ head_check(
 {
 	if (head->magic != SNAPSHOT_MAGIC)
 		return crpc_fail(-EBADMSG, "snapshot %s: this is none", path);
-	if (head->version != version_of(snap))
-		return crpc_fail(-EPROTO,
-			"snapshot %s: expected version %u, found %u; 2 is that of keys of "
-			"different sizes (conf.key_min)",
-			path, version_of(snap), head->version);
+	if (head->version != SNAPSHOT_VERSION)
+		return crpc_fail(-EPROTO, "snapshot %s: expected version %u, found %u", path,
+			SNAPSHOT_VERSION, head->version);
 	if (head->bytes != bytes)
 		return crpc_fail(-EBADMSG,
 			"snapshot %s: expected %" PRIu64 " bytes, found %" PRIu64
@@ -435,16 +415,13 @@ head_check(
 			"snapshot %s: expected a newest version of at most %" PRIu64
 			", found %" PRIu64,
 			path, VERSION_MAX, head->newest);
-	if (head->key_size != snap->key_size || head->key_min != snap->key_min ||
-		head->key_mix != snap->key_mix || head->owner != snap->owner ||
+	if (head->key_size != snap->key_size || head->owner != snap->owner ||
 		head->owners != snap->owners)
 		return crpc_fail(-EXDEV,
-			"snapshot %s: expected keys of %u bytes (at least %u, mix %08x) and "
-			"daemon %u of %u, found %u (%u, %08x), %u of %u; start with the sizes and "
-			"numbers of the run that wrote it",
-			path, snap->key_size, snap->key_min, snap->key_mix, snap->owner,
-			snap->owners, head->key_size, head->key_min, head->key_mix, head->owner,
-			head->owners);
+			"snapshot %s: expected keys of %u bytes and daemon %u of %u, found %u, %u "
+			"of %u; start with the sizes and numbers of the run that wrote it",
+			path, snap->key_size, snap->owner, snap->owners, head->key_size,
+			head->owner, head->owners);
 	return 0;
 }
 
@@ -459,10 +436,10 @@ is_whole(int fd, uint64_t bytes)
 }
 
 static bool
-is_of_owner(const struct kv_store *s, const struct head *head, const struct kv_item *it)
+is_of_owner(const struct head *head, const struct kv_item *it)
 {
 	return it->version != 0 && it->version <= head->newest &&
-		kv_owner(__crpc_kv_store_key_hash(s, it->key), head->owners) == head->owner;
+		kv_owner(kv_hash(it->key, head->key_size), head->owners) == head->owner;
 }
 
 /* The items of a file that is whole; what they say is checked all the same. */
@@ -470,7 +447,7 @@ static int
 items_get(struct stream *st, struct kv_store *s, const struct head *head, const char *path,
 	uint8_t *value)
 {
-	uint8_t key[KV_KEY_STORED_MAX];
+	uint8_t key[CRPC_KV_KEY_MAX];
 	struct kv_item it = {.key = key, .value = value};
 	struct item item;
 	int rc;
@@ -478,7 +455,7 @@ items_get(struct stream *st, struct kv_store *s, const struct head *head, const 
 	for (uint64_t i = 0; i < head->items; i++) {
 		get(st, &item, sizeof(item));
 		st->bad |= item.len < CRPC_KV_VALUE_MIN || item.len > CRPC_KV_VALUE_MAX;
-		get(st, key, __crpc_kv_store_key_bytes(s));
+		get(st, key, head->key_size);
 		get(st, value, st->bad ? 0 : item.len);
 		if (st->bad)
 			return crpc_fail(-EBADMSG,
@@ -487,7 +464,7 @@ items_get(struct stream *st, struct kv_store *s, const struct head *head, const 
 		it.len = item.len;
 		it.ttl_ms = item.ttl_ms;
 		it.version = item.version;
-		rc = is_of_owner(s, head, &it) ? __crpc_kv_store_restore(s, &it) : -EINVAL;
+		rc = is_of_owner(head, &it) ? __crpc_kv_store_restore(s, &it) : -EINVAL;
 		if (rc == -EINVAL)
 			return crpc_fail(-EBADMSG,
 				"snapshot %s: item %" PRIu64 " of %" PRIu64
@@ -547,8 +524,8 @@ __crpc_kv_snapshot_read(struct kv_snapshot *snap, struct kv_store *s)
 	int64_t rc;
 	int fd;
 
-	name_of(snap, path);
-	fresh_name(snap, fresh);
+	name_of(snap, "", path);
+	name_of(snap, ".new", fresh);
 	fd = fresh_lock(fresh, 0, &snap->removed);
 	if (fd == -EBUSY)
 		return crpc_fail(-EBUSY,

@@ -29,8 +29,6 @@ struct kv_snapshot {
 	uint32_t owner;
 	uint32_t owners;
 	uint32_t key_size;
-	uint32_t key_min; /**< As the store's. */
-	uint32_t key_mix; /**< Which numbers have keys of which size: any hash of it. */
 	uint64_t generation; /**< Of what was read or copied last; 0: nothing was. */
 	uint64_t removed; /**< Bytes of an unfinished file that a killed run had left. */
 	FILE *fresh;      /**< What is written, open and locked; NULL: it is not claimed. */

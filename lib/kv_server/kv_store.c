@@ -23,8 +23,7 @@ struct kv_store {
 	uint32_t slot_size;
 	uint32_t value_max;
 	uint32_t secret; /* of places in the table */
-	uint32_t key_size, key_min;
-	uint32_t key_bytes;  /* As stored. */
+	uint32_t key_size;
 	uint32_t entries;    /* Slots. */
 	uint32_t now_ms;     /* Since the first tick. */
 	uint32_t sweep_at;   /* The slot where the search for ended ones goes on. */
@@ -50,24 +49,6 @@ _Static_assert(offsetof(struct kv_store, q) == 0, "store_quick.h finds it there"
 #define ROOM_SLOTS      256u
 #define ROOM_SLOTS_TICK 4096u
 
-/* The length of a stored key. */
-static uint32_t
-key_len(const struct kv_store *s, const void *key)
-{
-	uint64_t length;
-
-	if (s->key_min == 0)
-		return s->key_size;
-	memcpy(&length, (const uint8_t *)key + s->key_bytes - sizeof(length), sizeof(length));
-	return (uint32_t)crpc_min(length, s->key_bytes);
-}
-
-uint32_t
-__crpc_kv_store_key_hash(const struct kv_store *s, const void *key)
-{
-	return kv_hash(key, key_len(s, key));
-}
-
 /* The table compares through a pointer; for 8-byte keys this is all there is to compare. */
 static int
 cmp_key8(const void *a, const void *b, size_t len)
@@ -82,7 +63,7 @@ cmp_key8(const void *a, const void *b, size_t len)
 static inline hash_sig_t
 place_of(const struct kv_store *s, const void *key)
 {
-	return kv_place_of(key, key_len(s, key), s->secret);
+	return kv_place_of(key, s->key_size, s->secret);
 }
 
 static inline int32_t
@@ -103,41 +84,26 @@ near_create(struct kv_store *s, const struct kv_store_conf *conf)
 	return s->q.near != NULL;
 }
 
-static bool
-conf_valid(const struct kv_store_conf *conf)
-{
-	uint32_t key_min = conf->key_min != 0 ? conf->key_min : conf->key_size;
-
-	return conf->capacity != 0 && key_min >= CRPC_KV_KEY_MIN && key_min <= conf->key_size &&
-		conf->key_size <= CRPC_KV_KEY_MAX && conf->value_max >= CRPC_KV_VALUE_MIN &&
-		conf->value_max <= CRPC_KV_VALUE_MAX &&
-		(conf->value_max <= CRPC_KV_VALUE_INLINE || conf->arena != NULL);
-}
-
 struct kv_store *
 __crpc_kv_store_create(const struct kv_store_conf *conf)
 {
 	struct rte_hash_parameters params = {
 		.name = conf->name,
 		.entries = kv_size_entries(conf->capacity),
-		.key_len = kv_size_key(conf),
-		.hash_func = conf->key_min == 0 ? kv_place_of_key : kv_place_of_spread,
+		.key_len = conf->key_size,
+		.hash_func = kv_place_of,
 		.hash_func_init_val = kv_place_secret(),
 		.socket_id = conf->socket,
 		.extra_flag = RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
 	};
 	struct kv_store *s;
 
-	if (!conf_valid(conf))
-		return crpc_null(-EINVAL);
 	s = crpc_mem_alloc("kv_store", sizeof(*s), CRPC_CACHE_GUARD, NULL);
 	if (s == NULL)
 		goto err;
 	s->secret = params.hash_func_init_val;
 	s->value_max = conf->value_max;
 	s->key_size = conf->key_size;
-	s->key_min = conf->key_min;
-	s->key_bytes = kv_size_key(conf);
 	s->stats.capacity = conf->capacity;
 	s->entries = params.entries;
 	s->now_ms = 1;
@@ -153,7 +119,7 @@ __crpc_kv_store_create(const struct kv_store_conf *conf)
 		"kv_slots", (uint64_t)params.entries * s->slot_size, CRPC_CACHE_GUARD, NULL);
 	if (s->slots == NULL)
 		goto err;
-	if (s->key_bytes == 8)
+	if (s->key_size == 8)
 		rte_hash_set_cmp_func(s->hash, cmp_key8);
 	if (!near_create(s, conf))
 		goto err;
@@ -397,7 +363,7 @@ sweep(struct kv_store *s, uint32_t *slots)
 		if (!has_ended(s, slot_at(s, pos)) ||
 			rte_hash_get_key_with_position(s->hash, pos, &key) != 0)
 			continue;
-		key_remove(s, key, __crpc_kv_store_key_hash(s, key), pos);
+		key_remove(s, key, kv_hash(key, s->key_size), pos);
 		s->stats.expired++;
 		s->q.version++; /* its end is a change as a delete is */
 		return true;
@@ -696,32 +662,6 @@ __crpc_kv_store_slot(const struct kv_store *s, uint32_t at, struct kv_item *item
 	return 1;
 }
 
-/* Whether these bytes are a key as this store has them. */
-static bool
-is_key(const struct kv_store *s, const void *key)
-{
-	uint8_t spread[KV_KEY_STORED_MAX];
-	uint32_t len = key_len(s, key);
-
-	if (s->key_min == 0)
-		return true;
-	kv_key_spread(spread, s->key_bytes, key, crpc_min(len, s->key_size));
-	return len >= s->key_min && memcmp(spread, key, s->key_bytes) == 0;
-}
-
-uint32_t
-__crpc_kv_store_key_bytes(const struct kv_store *s)
-{
-	return s->key_bytes;
-}
-
-void
-__crpc_kv_batch_init(struct kv_batch *b, const struct kv_store *s)
-{
-	b->spread = s->key_min == 0 ? 0 : s->key_bytes;
-	kv_batch_reset(b);
-}
-
 /* Add a key, or replace its value. @return its place; -ENOSPC: nothing has changed. */
 static int32_t
 key_load(struct kv_store *s, const void *key, const void *value, uint32_t len)
@@ -734,7 +674,7 @@ key_load(struct kv_store *s, const void *key, const void *value, uint32_t len)
 	if (slot_replace(s, slot_at(s, pos), value, len))
 		return pos;
 	if (!was_there)
-		key_remove(s, key, __crpc_kv_store_key_hash(s, key), pos);
+		key_remove(s, key, kv_hash(key, s->key_size), pos);
 	return -ENOSPC;
 }
 
@@ -743,8 +683,7 @@ __crpc_kv_store_restore(struct kv_store *s, const struct kv_item *item)
 {
 	int32_t pos;
 
-	if (item->ttl_ms > CRPC_KV_TTL_MAX_MS || !is_key(s, item->key) ||
-		table_lookup(s, item->key) >= 0)
+	if (item->ttl_ms > CRPC_KV_TTL_MAX_MS || table_lookup(s, item->key) >= 0)
 		return -EINVAL;
 	pos = key_load(s, item->key, item->value, item->len);
 	if (pos < 0)
@@ -768,14 +707,9 @@ __crpc_kv_store_version_raise(struct kv_store *s, uint64_t version)
 }
 
 int
-__crpc_kv_store_load(
-	struct kv_store *s, const void *key, uint32_t key_len, const void *value, uint32_t len)
+__crpc_kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t len)
 {
-	uint8_t spread[KV_KEY_STORED_MAX];
-
-	if (s->key_min != 0)
-		kv_key_spread(spread, s->key_bytes, key, key_len);
-	return key_load(s, s->key_min != 0 ? spread : key, value, len) < 0 ? -ENOSPC : 0;
+	return key_load(s, key, value, len) < 0 ? -ENOSPC : 0;
 }
 
 void *

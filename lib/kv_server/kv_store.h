@@ -12,9 +12,8 @@
  *     for each: exec(s, b, i, &served)                         in order; use it before the next
  *
  * A batch hides the misses of a lookup behind each other: buckets, keys and slots of all its
- * requests are fetched before the first is served. Values have up to value_max bytes. Keys have one
- * size, or, with key_min, any from that to key_size: then a key is stored, and compared, with zeros
- * behind it up to key_size and its length in 8 bytes more (kv_key_spread()).
+ * requests are fetched before the first is served. Values have up to value_max bytes, and all keys
+ * the same size.
  *
  * What most requests are goes a shorter way: store_quick.h.
  *
@@ -39,11 +38,9 @@
 #include "crpc_kv_proto.h"
 
 #define KV_BATCH_MAX CRPC_BURST_MAX
-/** Bytes of a key as it is stored, at most. */
-#define KV_KEY_STORED_MAX (CRPC_KV_KEY_MAX + 8)
 _Static_assert(KV_BATCH_MAX <= RTE_HASH_LOOKUP_BULK_MAX, "one bulk lookup takes a batch");
 
-/** How to make a store. */
+/** How to make a store; the server has checked the sizes. */
 struct kv_store_conf {
 	/**
 	 * Where values above CRPC_KV_VALUE_INLINE lie, by the daemon's own membership; NULL: none.
@@ -53,7 +50,6 @@ struct kv_store_conf {
 	const char *name;     /**< Unique in this process. */
 	uint32_t capacity;    /**< Keys at most. */
 	uint32_t key_size;    /**< CRPC_KV_KEY_MIN..CRPC_KV_KEY_MAX. */
-	uint32_t key_min;     /**< 0: all have key_size; else of the shortest. */
 	uint32_t
 		/** CRPC_KV_VALUE_MIN..CRPC_KV_VALUE_MAX, or CRPC_KV_VALUE_INLINE without arena. */
 		value_max;
@@ -75,14 +71,12 @@ struct kv_store;
 struct kv_batch {
 	uint32_t n;
 	bool moved; /**< A key came or went since the lookup: its positions are no longer sure. */
-	uint32_t
-		spread; /**< Bytes of a key as stored, if not as it came; __crpc_kv_batch_init(). */
 	struct kv_req req[KV_BATCH_MAX];
 	hash_sig_t hash[KV_BATCH_MAX];
 	int32_t pos[KV_BATCH_MAX];
 	const void *key_ptr[KV_BATCH_MAX];
 	/** Copies: the client can still write. */
-	uint8_t key[KV_BATCH_MAX][KV_KEY_STORED_MAX] crpc_aligned(8);
+	uint8_t key[KV_BATCH_MAX][CRPC_KV_KEY_MAX] crpc_aligned(8);
 };
 
 /**
@@ -101,25 +95,11 @@ struct kv_served {
  * Make a store.
  *
  * @return
- *   The store, or NULL with errno: EINVAL, ENOMEM (the EAL has too little memory).
+ *   The store, or NULL with errno: ENOMEM (the EAL has too little memory).
  */
 struct kv_store *__crpc_kv_store_create(const struct kv_store_conf *conf);
 
 void __crpc_kv_store_free(struct kv_store *s);
-
-/** A batch for this store from now on; a zeroed one is for one whose keys have one size. */
-void __crpc_kv_batch_init(struct kv_batch *b, const struct kv_store *s);
-
-/** Write a key as it is stored where keys have different sizes: in @p bytes bytes. */
-static inline void
-kv_key_spread(void *to, uint32_t bytes, const void *key, uint32_t len)
-{
-	uint64_t length = len;
-
-	memset(to, 0, bytes - sizeof(length));
-	memcpy(to, key, len);
-	memcpy((uint8_t *)to + bytes - sizeof(length), &length, sizeof(length));
-}
 
 static inline void
 kv_batch_reset(struct kv_batch *b)
@@ -129,7 +109,7 @@ kv_batch_reset(struct kv_batch *b)
 }
 
 /**
- * Copy a request's key, of a size that the store takes, to where kv_batch_add() wants it.
+ * Copy a request's key, of the store's size, to where kv_batch_add() wants it.
  *
  * @return
  *   kv_hash() of the copy, which the sender cannot change.
@@ -139,9 +119,7 @@ kv_batch_key(struct kv_batch *b, const struct kv_req *req)
 {
 	uint8_t *key = b->key[b->n];
 
-	if (crpc_unlikely(b->spread != 0))
-		kv_key_spread(key, b->spread, req->key, req->key_len);
-	else if (req->key_len == 8)
+	if (req->key_len == 8)
 		memcpy(key, req->key, 8);
 	else
 		memcpy(key, req->key, req->key_len);
@@ -179,8 +157,7 @@ bool __crpc_kv_store_exec_block(struct kv_store *s, struct kv_batch *b, uint32_t
 	struct kv_served *out, const struct crpc_ipc_block *block);
 
 /** Put one key, outside of any batch: to load the store. @return 0 or -ENOSPC. */
-int __crpc_kv_store_load(
-	struct kv_store *s, const void *key, uint32_t key_len, const void *value, uint32_t len);
+int __crpc_kv_store_load(struct kv_store *s, const void *key, const void *value, uint32_t len);
 
 /**
  * Pass the time, and remove some of the keys whose life has ended; every millisecond or two.
@@ -192,7 +169,7 @@ void __crpc_kv_store_tick(struct kv_store *s, uint64_t now_ns);
 
 /** One key as __crpc_kv_store_slot() gives it. */
 struct kv_item {
-	const void *key; /**< As stored: __crpc_kv_store_key_bytes(). */
+	const void *key;
 	const void *value;
 	uint32_t len;
 	uint32_t ttl_ms; /**< That are left; 0: no end. */
@@ -219,11 +196,6 @@ void __crpc_kv_store_copying(struct kv_store *s, bool copying);
 /** Whether place @p at was filled since the copy began. */
 bool __crpc_kv_store_young(const struct kv_store *s, uint32_t at);
 
-/** Bytes of a key as it is stored. */
-uint32_t __crpc_kv_store_key_bytes(const struct kv_store *s);
-/** kv_hash() of a key as it is stored. */
-uint32_t __crpc_kv_store_key_hash(const struct kv_store *s, const void *key);
-
 /** Put a key back as it was, into a store that does not have it. @return 0, -ENOSPC or -EINVAL. */
 int __crpc_kv_store_restore(struct kv_store *s, const struct kv_item *item);
 
@@ -241,11 +213,5 @@ uint32_t __crpc_kv_store_count(const struct kv_store *s);
 
 /** The counters. */
 const struct kv_store_stats *__crpc_kv_store_stats(const struct kv_store *s);
-
-static inline uint64_t
-__crpc_kv_store_block_bytes(const struct kv_store *s)
-{
-	return __crpc_kv_store_stats(s)->block_bytes;
-}
 
 #endif

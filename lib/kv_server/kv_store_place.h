@@ -25,7 +25,7 @@ kv_place_secret(void)
 	return secret;
 }
 
-/** The place of a key of 8 bytes or more. */
+/** The place of a key of 8 bytes or more; for the table itself secret is its init_val. */
 static inline uint32_t
 kv_place_of(const void *key, uint32_t len, uint32_t secret)
 {
@@ -42,23 +42,6 @@ kv_place_of(const void *key, uint32_t len, uint32_t secret)
 	h = (h ^ w) * odd;
 	h ^= h >> 32;
 	return (uint32_t)((h * UINT64_C(0xd6e8feb86659fd93)) >> 32);
-}
-
-/* For the table itself; secret is its init_val. */
-static uint32_t
-kv_place_of_key(const void *key, uint32_t len, uint32_t secret)
-{
-	return kv_place_of(key, len, secret);
-}
-
-/* Of a key that stands with its length behind it. */
-static uint32_t
-kv_place_of_spread(const void *key, uint32_t len, uint32_t secret)
-{
-	uint64_t length;
-
-	memcpy(&length, (const uint8_t *)key + len - sizeof(length), sizeof(length));
-	return kv_place_of(key, (uint32_t)crpc_min(length, len), secret);
 }
 
 #endif

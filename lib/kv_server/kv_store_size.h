@@ -32,21 +32,13 @@ kv_size_slot(uint32_t value_max)
 	return size <= 32 ? 32 : (uint32_t)crpc_align_up(size, CRPC_CACHE_LINE);
 }
 
-/** Bytes of a key as it is stored. */
-static inline uint32_t
-kv_size_key(const struct kv_store_conf *conf)
-{
-	return conf->key_min == 0 ? conf->key_size
-				  : (uint32_t)crpc_align_up(conf->key_size, 8) + 8;
-}
-
 /** Entries of the table in front of the hash; 0: there is none. */
 static inline uint32_t
 kv_size_near(const struct kv_store_conf *conf)
 {
 	uint64_t n = crpc_pow2_ceil((uint64_t)kv_size_entries(conf->capacity) * 4);
 
-	return kv_size_key(conf) == 8 && n <= KV_NEAR_MAX ? (uint32_t)n : 0;
+	return conf->key_size == 8 && n <= KV_NEAR_MAX ? (uint32_t)n : 0;
 }
 
 /** Bytes of EAL memory that a store of this size takes, roughly. */
@@ -62,7 +54,7 @@ kv_size_bytes(const struct kv_store_conf *conf)
 	return kv_size_near(conf) * sizeof(struct kv_near) +
 		entries *
 			(kv_size_slot(conf->value_max) +
-				crpc_align_up(kv_size_key(conf) + 8, 16)) +
+				crpc_align_up(conf->key_size + 8, 16)) +
 		crpc_pow2_ceil(entries) * 12 * 2;
 }
 

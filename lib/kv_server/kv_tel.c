@@ -37,7 +37,7 @@ static const struct crpc_tel_counter net[] = {
 
 /* What a daemon publishes: words. */
 struct counters {
-	uint64_t stat[CRPC_KV_STATS_N];
+	uint64_t stat[CRPC_KV_STATS_N]; /* First: crpc_kv_tel_sum(). */
 	struct crpc_kv_stats own;
 	uint64_t active, flux_again;
 	uint64_t net[CRPC_DIM(net)];
@@ -136,12 +136,14 @@ parse_daemon(const char *params, uint32_t daemons, uint32_t *from, uint32_t *to)
 	return 0;
 }
 
-int
-crpc_kv_tel_stats(const char *params, struct rte_tel_data *d)
+/* What the daemons of this process published in their last watch(). */
+static int
+handle_stats(const char *cmd, const char *params, struct rte_tel_data *d)
 {
 	uint32_t daemons = crpc_load_acquire(&live_daemons), from, to, i, k; /* A1 pairs with R1 */
 	struct counters c = {0};
 
+	(void)cmd;
 	if (parse_daemon(params, daemons, &from, &to) != 0)
 		return -EINVAL;
 	for (i = from; i < to; i++)
@@ -171,12 +173,30 @@ crpc_kv_tel_stats(const char *params, struct rte_tel_data *d)
 	add_phases(d, "phase_mean_ns", c.own.phase_ns, c.own.timed);
 	add_histogram(d, "taken_per_turn", c.own.taken, CRPC_KV_TAKEN_BUCKETS);
 	add_histogram(d, "net_batch_size", c.batch, CRPC_COPYRPC_BATCH_BUCKETS);
-	return to - from == daemons;
+	return 0;
 }
 
-void
-crpc_kv_tel_start(uint32_t rank, uint32_t daemons)
+uint64_t
+crpc_kv_tel_sum(enum kv_stat stat)
 {
+	uint32_t daemons = crpc_load_acquire(&live_daemons); /* A1 pairs with R1 */
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < daemons; i++)
+		sum += crpc_load_relaxed(&live[i].word[stat]);
+	return sum;
+}
+
+int
+crpc_kv_tel_start(const char *command, uint32_t rank, uint32_t daemons)
+{
+	static bool registered;
+	bool was = registered;
+
 	live_rank = rank;
 	crpc_store_release(&live_daemons, daemons); /* R1 */
+	registered = true;
+	return was ? 0
+		   : rte_telemetry_register_cmd(command, handle_stats,
+			     "Counters of this rank's daemons. Parameters: [daemon]");
 }

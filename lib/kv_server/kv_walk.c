@@ -31,7 +31,7 @@ __crpc_kv_walk_count(const struct crpc_kv_daemon *d, uint64_t word[CRPC_KV_STATS
 	word[CRPC_KV_STAT_WAITING] =
 		(d->hop == NULL ? 0 : d->hop->waiting) + (d->net == NULL ? 0 : d->net->waiting);
 	word[CRPC_KV_STAT_VERSION] = __crpc_kv_store_version(d->store);
-	word[CRPC_KV_STAT_BLOCK_BYTES] = __crpc_kv_store_block_bytes(d->store);
+	word[CRPC_KV_STAT_BLOCK_BYTES] = store->block_bytes;
 }
 
 /* @return bytes of the words from *cursor on that fit; *cursor is the next one, 0: none. */
@@ -101,8 +101,7 @@ __crpc_kv_walk_serve(
 	max = (uint32_t)crpc_min(max, walk.room) - (uint32_t)sizeof(struct kv_resp_hdr);
 	if (op == CRPC_KV_STATS && max >= sizeof(uint64_t))
 		len = stats(d, &walk.cursor, value, max);
-	else if (op == CRPC_KV_SCAN && d->key_min == d->key_size &&
-		max >= sizeof(struct kv_scan_item) + d->key_size)
+	else if (op == CRPC_KV_SCAN && max >= sizeof(struct kv_scan_item) + d->key_size)
 		len = scan(d, &walk.cursor, value, max);
 	else
 		status = CRPC_KV_BAD_REQUEST;

@@ -53,7 +53,6 @@ rig_open(struct app_load_conf conf, enum app_dist dist, uint32_t qd)
 	client.server = rig->ipc;
 	conf.owners = conf.daemons = 1;
 	conf.key_size = conf.value_size = conf.sizes.min = conf.sizes.max = 8;
-	conf.key_sizes = conf.sizes;
 	conf.depth = qd;
 	conf.writers = 2;
 	conf.seed = SEED;
@@ -492,7 +491,6 @@ clients_draw_streams_of_their_own(void **state)
 	size_t s;
 
 	conf.sizes.min = conf.sizes.max = 8;
-	conf.key_sizes = conf.sizes;
 	for (s = 0; s < CRPC_DIM(seeds); s++) {
 		conf.seed = seeds[s];
 		assert_int_equal(app_load_init(&load, &conf, CRPC_DIM(first)), 0);

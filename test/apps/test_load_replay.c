@@ -162,7 +162,7 @@ run(struct app_load_conf conf, uint64_t seed)
 	assert_non_null(o.s->log);
 	conf.owners = OWNERS;
 	conf.daemons = 2;
-	conf.key_size = conf.key_sizes.min = conf.key_sizes.max = 8;
+	conf.key_size = 8;
 	conf.value_size = conf.sizes.max;
 	conf.depth = DEPTH;
 	conf.writers = CLIENTS + 1;

@@ -174,18 +174,6 @@ sizes_as_asked(void **state)
 	for (i = 0; i < CRPC_DIM(bad); i++)
 		if (strcmp(bad[i], "8") != 0 && app_sizes_parse(&s, bad[i], 8, 4096) != -EINVAL)
 			fail_msg("'%s' was taken", bad[i]);
-	taken("--key-size 8-64", 1, &o);
-	assert_int_equal(o.key_size, 64);
-	for (i = 0; i < 1000; i++) {
-		n = app_sizes_of(&o.key_sizes, i);
-		assert_true(n >= 8 && n <= 64);
-	}
-	taken("--key-size 9:1,33:2 --value-size 8-9", 1, &o);
-	assert_int_equal(o.key_size, 33);
-	assert_int_equal(o.key_sizes.min, 9);
-	taken("--key-size 40", 1, &o);
-	assert_true(app_sizes_fixed(&o.key_sizes));
-	assert_int_equal(o.key_sizes.max, 40);
 	assert_int_equal(app_sizes_parse(&s, "8", 8, 4096), 0);
 	assert_true(app_sizes_fixed(&s));
 }

@@ -43,9 +43,6 @@ find_socket() { # PID
 }
 
 STATS=/crpc/benchkv/stats
-# X R / N of the time between two answers; others may have the cores now and then.
-LITTLE='(a[3]["client_lat_ns"] - a[0]["client_lat_ns"]) / (a[3]["client_open_ns"] - a[0]["client_open_ns"])'
-LOAD='["client_ops", "client_failed", "client_lat_ns", "client_open_ns", "client_calls"]'
 WORDS='["ops", "local", "forwarded", "remote", "of_daemons", "of_ranks", "failed", "bad", "turns",
 	"empty_turns", "clients", "active_clients", "open", "waiting", "waited", "timed_turns", "keys",
 	"net_batches", "net_again_window", "net_again_large", "net_resets", "net_round_trips", "net_queue_ns",
@@ -64,11 +61,6 @@ sleep 1
 ask "$socket" $STATS $STATS,2 $STATS,x $STATS,-1 $STATS,1,2 / >>"$TMP/answers.jsonl" || fail "it does not answer"
 holds "all(type(x[w]) is int for x in a[:4] for w in $WORDS)" \
 	'all(x["rank"] == 0 and x["daemons"] == 2 for x in a[:4])' \
-	"all(type(x[w]) is int for x in (a[0], a[3]) for w in $LOAD)" \
-	"all(w not in x for x in a[1:3] for w in $LOAD)" \
-	'a[0]["client_calls"] == a[3]["client_calls"] == 12 and a[3]["client_failed"] == 0' \
-	'a[3]["client_ops"] > a[0]["client_ops"] > 0 and a[3]["client_lat_ns"] > a[0]["client_lat_ns"] > 0' \
-	"0.5 < $LITTLE < 1.5" 'a[3]["little"].split()[1] in ("holds", "does")' \
 	'a[0]["clients"] == 6 and a[1]["clients"] == 3 and a[2]["clients"] == 3' \
 	'0 < a[3]["active_clients"] <= 6' 'a[0]["keys"] == 1024 == a[1]["keys"] + a[2]["keys"]' \
 	'a[1]["ops"] + a[2]["ops"] >= a[0]["ops"] > 1000' \
@@ -87,9 +79,9 @@ TOP=$(dirname "$SOFT_MLX5")/benchkv-top
 holds '[(x["rank"], x["daemon"]) for x in a] == [(0, 0), (0, 1)]' 'sum(x["ops"] for x in a) > 100' \
 	'all(x["clients"] == 3 and x["clients_ns"] > 0 and 0 <= x["empty_pct"] <= 100 for x in a)' \
 	'all(abs(x["ops"] - x["local"] - x["forwarded"]) <= 0.001 * x["ops"] + 1 for x in a)' \
-	'all(x["little"] is None and x["little_holds"] is None and x["wire_us"] == 0 for x in a)'
+	'all(x["wire_us"] == 0 for x in a)'
 "$TOP" --once --json --interval 1 >"$TMP/answers.jsonl" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
-holds 'len(a) == 1 and 0.5 < a[0]["little"] < 1.5' 'a[0]["little_holds"] == (abs(a[0]["little"] - 1) < 0.05)'
+holds 'len(a) == 1 and a[0]["ops"] > 100'
 # On a terminal: it draws, and q ends it.
 timeout 20 python3 - "$TOP" >"$TMP/top.out" 2>&1 <<'EOF' || fail "benchkv-top on a terminal ended with $?"
 import os, pty, sys
@@ -141,11 +133,10 @@ holds 'all(x["rank"] == 1 and x["daemons"] == 1 for x in a)' \
 	'a[1]["net_calls"] - a[1]["net_round_trips"] < 0.5 * a[1]["net_calls"]' \
 	'all(a[1][w] > a[0][w] > 0 for w in ["net_queue_ns", "net_wire_ns", "net_peer_ns"])'
 "$TOP" --once --json --interval 1 >"$TMP/answers.jsonl" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
-holds 'sorted(x["rank"] for x in a) == [0, 1]' 'all(0.5 < x["little"] < 1.5 for x in a)' \
+holds 'sorted(x["rank"] for x in a) == [0, 1]' \
 	'all(x["queue_us"] >= 0 and x["wire_us"] > 0 and x["peer_us"] > 0 for x in a)'
 "$TOP" --once --interval 0.3 >"$TMP/top.out" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
-grep -q 'QUEUE *WIRE *PEER *X\*R/N *LITTLE' "$TMP/top.out" || fail "benchkv-top does not show the split"
-[ "$(grep -cE ' holds | does not hold ' "$TMP/top.out")" = 2 ] || fail "benchkv-top has no verdict"
+grep -q 'QUEUE *WIRE *PEER' "$TMP/top.out" || fail "benchkv-top does not show the split"
 ok "rank 1 of two: the network's counters go on over the start of the measured window"
 kill -INT "$(running ranks_pids 0)"
 wait $run

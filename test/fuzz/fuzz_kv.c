@@ -122,20 +122,6 @@ __crpc_kv_store_count(const struct kv_store *s)
 	return items;
 }
 
-uint32_t
-__crpc_kv_store_key_bytes(const struct kv_store *s)
-{
-	(void)s;
-	return KEY_SIZE;
-}
-
-uint32_t
-__crpc_kv_store_key_hash(const struct kv_store *s, const void *key)
-{
-	(void)s;
-	return kv_hash(key, KEY_SIZE);
-}
-
 uint64_t
 __crpc_kv_store_version(const struct kv_store *s)
 {

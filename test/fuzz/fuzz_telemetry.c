@@ -17,7 +17,6 @@
 #include "crpc_bulk.h"
 #include "crpc_paper_nic.h"
 #include "kv_walk.h"
-#include "live.h"
 #include "mlx5_copyrpc.h"
 #include "udrpc_pvt.h"
 
@@ -151,7 +150,7 @@ objects_make(void)
 	udrpc_eps[1].live = true;
 	fuzz_check(__crpc_udrpc_tel_open(&udrpc) == 0);
 	mlx5_make();
-	fuzz_check(kv_live_start(3, 2) == 0);
+	fuzz_check(crpc_kv_tel_start("/crpc/benchkv/stats", 3, 2) == 0);
 }
 
 /* ---- questions ---- */

@@ -143,7 +143,6 @@ open_clients(struct rig *r, uint32_t rank)
 		.first = rank * r->c->daemons,
 		.daemons = r->c->daemons,
 		.key_size = 8,
-		.key_sizes = {.min = 8, .max = 8},
 		.value_size = r->c->value_size,
 		.sizes = {.min = r->c->value_size, .max = r->c->value_size},
 		.depth = r->c->depth,

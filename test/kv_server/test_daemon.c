@@ -48,13 +48,12 @@ rig_open(struct rig *r)
 	snprintf(name, sizeof(name), "test_daemon.%d.%u", (int)getpid(), number++);
 	store.name = ipc.name = name;
 	d->daemons = d->owners = 1;
-	d->key_min = d->key_size = KEY;
+	d->key_size = KEY;
 	d->value_size = 8;
 	d->info.writer = d->writer_first = 1;
 	d->writer_end = 1 + WRITERS;
 	d->fate = &r->fate;
 	assert_non_null(d->store = __crpc_kv_store_create(&store));
-	__crpc_kv_batch_init(&d->batch, d->store);
 	assert_non_null(d->ipc = crpc_ipc_server_create(&ipc));
 	r->d = d;
 	r->name = name;

@@ -37,7 +37,7 @@ struct model {
 
 struct rig {
 	struct kv_store *store;
-	uint32_t key_min, key_size, value_size;
+	uint32_t key_size, value_size;
 	struct model model;
 	uint64_t rng;
 	struct kv_batch batch;
@@ -47,9 +47,8 @@ struct rig {
 	uint32_t seq;
 };
 
-/* Keys of key_min to key_size bytes; 0: all of key_size. */
 static struct rig *
-rig_new_sizes(uint32_t key_min, uint32_t key_size, uint32_t value_size, uint32_t capacity)
+rig_new(uint32_t key_size, uint32_t value_size, uint32_t capacity)
 {
 	static uint32_t number;
 	char name[16];
@@ -57,7 +56,6 @@ rig_new_sizes(uint32_t key_min, uint32_t key_size, uint32_t value_size, uint32_t
 		.name = name,
 		.capacity = capacity,
 		.key_size = key_size,
-		.key_min = key_min,
 		.value_max = value_size,
 		.socket = SOCKET_ID_ANY,
 	};
@@ -68,24 +66,10 @@ rig_new_sizes(uint32_t key_min, uint32_t key_size, uint32_t value_size, uint32_t
 	memset(r, 0, sizeof(*r));
 	r->store = __crpc_kv_store_create(&conf);
 	assert_non_null(r->store);
-	__crpc_kv_batch_init(&r->batch, r->store);
-	r->key_min = key_min;
 	r->key_size = key_size;
 	r->value_size = value_size;
 	r->rng = key_size * 4099 + value_size;
 	return r;
-}
-
-static struct rig *
-rig_new(uint32_t key_size, uint32_t value_size, uint32_t capacity)
-{
-	return rig_new_sizes(0, key_size, value_size, capacity);
-}
-
-static uint32_t
-key_len(const struct rig *r, uint32_t id)
-{
-	return r->key_min == 0 ? r->key_size : r->key_min + id % (r->key_size - r->key_min + 1);
 }
 
 static void
@@ -100,7 +84,7 @@ add(struct rig *r, enum kv_op op, uint32_t id)
 {
 	uint32_t i = r->batch.n, len = op == CRPC_KV_PUT ? r->value_size : 0;
 	uint8_t *key = r->msg[i] + sizeof(struct kv_req_hdr);
-	uint32_t size = key_len(r, id);
+	uint32_t size = r->key_size;
 	struct kv_req req;
 
 	len = kv_req_write(r->msg[i], op, size, len);
@@ -161,15 +145,15 @@ serve(struct rig *r)
 static void
 random_bursts_match_a_model(void **state)
 {
-	static const uint32_t sizes[][3] = {{8, 8}, {8, 4096}, {9, 9}, {16, 8}, {33, 100},
-		{64, 4096}, {64, 100, 8}, {13, 8, 9}, {8, 8, 8}};
+	static const uint32_t sizes[][2] = {
+		{8, 8}, {8, 4096}, {9, 9}, {16, 8}, {33, 100}, {64, 4096}};
 	uint32_t n, present, i;
 	struct rig *r;
 	size_t s;
 	int round;
 
 	for (s = 0; s < CRPC_DIM(sizes); s++) {
-		r = rig_new_sizes(sizes[s][2], sizes[s][0], sizes[s][1], KEYS);
+		r = rig_new(sizes[s][0], sizes[s][1], KEYS);
 		for (round = 0; round < 3000; round++) {
 			for (n = 1 + (uint32_t)(crpc_random(&r->rng) % KV_BATCH_MAX); n > 0; n--)
 				add(r, CRPC_KV_GET + (uint32_t)(crpc_random(&r->rng) % 3),
@@ -182,40 +166,6 @@ random_bursts_match_a_model(void **state)
 		assert_int_equal(__crpc_kv_store_count(r->store), present);
 		rig_free(r);
 	}
-}
-
-/* Keys that are the same but for zeros at their end are different ones. */
-static void
-a_key_is_its_length_too(void **state)
-{
-	struct rig *r = rig_new_sizes(8, 24, 8, KEYS);
-	const uint8_t zeros[24] = {0};
-	struct kv_served served;
-	struct kv_req req;
-	uint32_t len, size, pass;
-	uint64_t word;
-
-	for (pass = 0; pass < 2; pass++) {
-		for (size = 8; size <= 24; size++) {
-			kv_batch_reset(&r->batch);
-			len = kv_req_write(r->msg[0], pass == 0 ? CRPC_KV_PUT : CRPC_KV_GET, size,
-				pass == 0 ? 8 : 0);
-			memcpy(r->msg[0] + sizeof(struct kv_req_hdr), zeros, size);
-			if (pass == 0)
-				app_value_fill(r->msg[0] + len - 8, 8, size);
-			assert_int_equal(kv_req_read(r->msg[0], len, &req), 0);
-			kv_batch_add(&r->batch, &req, kv_batch_key(&r->batch, &req));
-			__crpc_kv_store_lookup(r->store, &r->batch);
-			__crpc_kv_store_exec(r->store, &r->batch, 0, &served);
-			assert_int_equal(served.status, CRPC_KV_OK);
-			if (pass == 0)
-				continue;
-			memcpy(&word, served.value, sizeof(word));
-			assert_int_equal(word, size);
-		}
-	}
-	assert_int_equal(__crpc_kv_store_count(r->store), 17);
-	rig_free(r);
 }
 
 /*
@@ -259,7 +209,7 @@ every_key_of_the_capacity_fits(void **state)
 		for (i = 0; i < capacities[c]; i++) {
 			kv_key_write(key, 8, i);
 			assert_int_equal(
-				__crpc_kv_store_load(r->store, key, r->key_size, value, 8), 0);
+				__crpc_kv_store_load(r->store, key, value, 8), 0);
 		}
 		assert_int_equal(__crpc_kv_store_count(r->store), capacities[c]);
 		rig_free(r);
@@ -332,7 +282,7 @@ keys_of_one_hash_slow_no_get_down(void **state)
 		for (i = 1; i <= 4000; i++) {
 			key = key_of_hash_0(i);
 			assert_int_equal(kv_hash8(key), 0);
-			assert_int_equal(__crpc_kv_store_load(r->store, &key, 8, value, 8), 0);
+			assert_int_equal(__crpc_kv_store_load(r->store, &key, value, 8), 0);
 		}
 		after = gets_ns(r, key_of_hash_0(0));
 		print_message("capacity %u: %llu ns before, %llu ns after\n", capacities[c],
@@ -352,7 +302,7 @@ a_full_store_refuses_and_keeps_what_it_has(void **state)
 
 	do {
 		kv_key_write(key, 8, n);
-	} while (__crpc_kv_store_load(r->store, key, r->key_size, value, 8) == 0 && ++n < 10000);
+	} while (__crpc_kv_store_load(r->store, key, value, 8) == 0 && ++n < 10000);
 	assert_true(n >= 64 && n < 10000);
 	add(r, CRPC_KV_PUT, n);
 	__crpc_kv_store_lookup(r->store, &r->batch);
@@ -410,8 +360,8 @@ one(struct rig *r, enum kv_op op, uint32_t id, uint32_t flags, uint64_t expect, 
 	struct kv_served served;
 	struct kv_req req;
 
-	len = kv_req_write_with(r->msg[0], op, key_len(r, id), value, flags, expect, ttl_ms);
-	kv_key_write(r->msg[0] + sizeof(struct kv_req_hdr), key_len(r, id), id);
+	len = kv_req_write_with(r->msg[0], op, r->key_size, value, flags, expect, ttl_ms);
+	kv_key_write(r->msg[0] + sizeof(struct kv_req_hdr), r->key_size, id);
 	app_value_fill(r->msg[0] + len - value, r->value_size, app_word(id, 1, ++r->seq));
 	assert_int_equal(kv_req_read(r->msg[0], len, &req), 0);
 	kv_batch_reset(&r->batch);
@@ -498,37 +448,32 @@ values_end_when_their_time_has_come(void **state)
 static void
 ended_keys_make_room(void **state)
 {
-	static const uint32_t key_min[] = {0, 8};
-	uint32_t i, k, n = 2000, fresh, refused;
-	struct rig *r;
+	uint32_t i, n = 2000, fresh = n, refused;
+	struct rig *r = rig_new(16, 8, n);
 
-	for (k = 0; k < CRPC_DIM(key_min); k++) {
-		fresh = n;
-		r = rig_new_sizes(key_min[k], 16, 8, n);
-		__crpc_kv_store_tick(r->store, MS);
-		for (i = 0; i < n; i++)
-			assert_int_equal(
-				one(r, CRPC_KV_PUT, i, i % 4 != 0 ? CRPC_KV_TTL : 0, 0, 10).status,
-				CRPC_KV_OK);
-		assert_int_equal(one(r, CRPC_KV_PUT, fresh, 0, 0, 0).status, CRPC_KV_NO_SPACE);
-		__crpc_kv_store_tick(r->store, 12 * MS);
-		for (refused = 0; refused < 10;) {
-			if (one(r, CRPC_KV_PUT, fresh, 0, 0, 0).status == CRPC_KV_OK)
-				fresh++;
-			else
-				refused++;
-			/* The first ones to find only spare places are the last of the first
-			 * round. */
-			assert_true(refused == 0 || fresh > n + n / 2);
-		}
-		assert_int_equal(fresh, n + n / 4 * 3);
-		assert_int_equal(__crpc_kv_store_count(r->store), n);
-		assert_int_equal(__crpc_kv_store_stats(r->store)->expired, n / 4 * 3);
-		for (i = 0; i < fresh; i++)
-			assert_int_equal(one(r, CRPC_KV_GET, i, 0, 0, 0).status,
-				i < n && i % 4 != 0 ? CRPC_KV_NOT_FOUND : CRPC_KV_OK);
-		rig_free(r);
+	__crpc_kv_store_tick(r->store, MS);
+	for (i = 0; i < n; i++)
+		assert_int_equal(
+			one(r, CRPC_KV_PUT, i, i % 4 != 0 ? CRPC_KV_TTL : 0, 0, 10).status,
+			CRPC_KV_OK);
+	assert_int_equal(one(r, CRPC_KV_PUT, fresh, 0, 0, 0).status, CRPC_KV_NO_SPACE);
+	__crpc_kv_store_tick(r->store, 12 * MS);
+	for (refused = 0; refused < 10;) {
+		if (one(r, CRPC_KV_PUT, fresh, 0, 0, 0).status == CRPC_KV_OK)
+			fresh++;
+		else
+			refused++;
+		/* The first ones to find only spare places are the last of the first
+		 * round. */
+		assert_true(refused == 0 || fresh > n + n / 2);
 	}
+	assert_int_equal(fresh, n + n / 4 * 3);
+	assert_int_equal(__crpc_kv_store_count(r->store), n);
+	assert_int_equal(__crpc_kv_store_stats(r->store)->expired, n / 4 * 3);
+	for (i = 0; i < fresh; i++)
+		assert_int_equal(one(r, CRPC_KV_GET, i, 0, 0, 0).status,
+			i < n && i % 4 != 0 ? CRPC_KV_NOT_FOUND : CRPC_KV_OK);
+	rig_free(r);
 }
 
 static void
@@ -750,12 +695,11 @@ a_killed_writers_file_stays(void **state)
 
 /* What a snapshot has of a store, the next store has: values, versions, what is left of lives. */
 static void
-snapshot_and_back(uint32_t key_min)
+a_snapshot_brings_a_store_back(void **state)
 {
 	char path[] = "/tmp/test_store.XXXXXX", file[64];
-	struct rig *a = rig_new_sizes(key_min, 16, 100, KEYS), *b;
-	struct kv_snapshot snap = {
-		.path = path, .owner = 0, .owners = 1, .key_size = 16, .key_min = key_min};
+	struct rig *a = rig_new(16, 100, KEYS), *b;
+	struct kv_snapshot snap = {.path = path, .owner = 0, .owners = 1, .key_size = 16};
 	struct kv_served was, is;
 	uint8_t copy[100];
 	uint32_t i;
@@ -770,7 +714,7 @@ snapshot_and_back(uint32_t key_min)
 		assert_int_equal(save(&snap, a->store), 100 - 1 - 17);
 		assert_int_equal(snap.generation, i);
 	}
-	b = rig_new_sizes(key_min, 16, 100, KEYS);
+	b = rig_new(16, 100, KEYS);
 	__crpc_kv_store_tick(b->store, 500 * MS);
 	snap.generation = 0;
 	assert_int_equal(__crpc_kv_snapshot_read(&snap, b->store), 100 - 1 - 17);
@@ -797,13 +741,6 @@ snapshot_and_back(uint32_t key_min)
 	unlink(path);
 	rig_free(a);
 	rig_free(b);
-}
-
-static void
-a_snapshot_brings_a_store_back(void **state)
-{
-	snapshot_and_back(0);
-	snapshot_and_back(9);
 }
 
 /* Keys that are there all the time are in it, with what they had before it began or later. */
@@ -931,10 +868,6 @@ a_bad_snapshot_is_refused(void **state)
 	other.key_size = 9;
 	assert_int_equal(__crpc_kv_snapshot_read(&other, b->store), -EXDEV);
 	other = snap;
-	other.key_min = 8; /* That is another version. */
-	assert_int_equal(__crpc_kv_snapshot_read(&other, b->store), -EPROTO);
-	assert_non_null(strstr(crpc_log_last(), "conf.key_min"));
-	other = snap;
 	other.owners = 2;
 	assert_int_equal(__crpc_kv_snapshot_read(&other, b->store), -EXDEV);
 	rig_free(b);
@@ -966,22 +899,13 @@ a_bad_snapshot_is_refused(void **state)
 }
 
 static void
-sizes_out_of_range_are_refused(void **state)
+a_store_without_memory_is_refused(void **state)
 {
-	struct kv_store_conf conf = {.name = "bad", .capacity = 1, .key_size = 7, .value_max = 8};
+	struct kv_store_conf conf = {.name = "bad",
+		.capacity = 1u << 28, /* 1.3 TiB */
+		.key_size = 8,
+		.value_max = CRPC_KV_VALUE_INLINE};
 
-	assert_null(__crpc_kv_store_create(&conf));
-	assert_int_equal(errno, EINVAL);
-	conf.key_size = 8;
-	conf.key_min = 9;
-	assert_null(__crpc_kv_store_create(&conf));
-	assert_int_equal(errno, EINVAL);
-	conf.key_min = 0;
-	conf.value_max = CRPC_KV_VALUE_MAX + 1;
-	assert_null(__crpc_kv_store_create(&conf));
-	assert_int_equal(errno, EINVAL);
-	conf.value_max = CRPC_KV_VALUE_INLINE;
-	conf.capacity = 1u << 28; /* 1.3 TiB */
 	assert_null(__crpc_kv_store_create(&conf));
 	assert_int_equal(errno, ENOMEM);
 	__crpc_kv_store_free(NULL);
@@ -1197,7 +1121,6 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(random_bursts_match_a_model),
 		cmocka_unit_test(quick_ones_match_the_model),
-		cmocka_unit_test(a_key_is_its_length_too),
 		cmocka_unit_test(a_burst_that_moves_keys_serves_on),
 		cmocka_unit_test(every_key_of_the_capacity_fits),
 		cmocka_unit_test(keys_of_one_hash_slow_no_get_down),
@@ -1219,7 +1142,7 @@ main(void)
 		cmocka_unit_test(restored_versions_do_not_wrap),
 		cmocka_unit_test(a_snapshot_ends_with_its_last_item),
 		cmocka_unit_test(a_snapshot_has_its_owners_keys),
-		cmocka_unit_test(sizes_out_of_range_are_refused),
+		cmocka_unit_test(a_store_without_memory_is_refused),
 	};
 	int rc;
 
