@@ -125,14 +125,16 @@ int crpc_ib_events_open(
 void crpc_ib_events_close(struct crpc_ib *ib);
 
 /* ib_qp.c */
+/** What a configuration asks for. */
+uint8_t crpc_ib_kind_of(const struct crpc_rdma_qp_conf *conf);
 /** What texts call a queue pair of this kind. */
 const char *crpc_ib_kind_name(uint8_t kind);
 /** Whether there is room for a queue pair of these sizes, which sets @p share completions aside: 0,
  *  -EINVAL (inline_max is above @p inline_max) or -ENOSPC. */
 int crpc_ib_room_check(const struct crpc_ib *ib, const struct crpc_rdma_qp_conf *conf,
 	uint32_t share, size_t inline_max);
-/** Sends of a queue of this depth between two completions, of which conf asks for @p wanted. */
-uint32_t crpc_ib_signal_every(uint32_t wanted, uint32_t depth, uint32_t most);
+/** Sends of a queue of this depth between two completions. */
+uint32_t crpc_ib_signal_every(uint32_t depth);
 /** Logs that a verbs object could not be made, and why: errno. -EINVAL, -EOPNOTSUPP or -ENOMEM. */
 int crpc_ib_errno(const char *what);
 /** The first sequence number of a reliable connection, and the key that senders to a datagram or DC

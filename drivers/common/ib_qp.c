@@ -23,6 +23,9 @@
 /* Code of 60 us: how long a sender holds back when the peer had no receive. */
 #define MIN_RNR_TIMER 5
 
+/* WRs between two completions that a driver requests by itself, at most. */
+#define SIGNAL_EVERY_MAX 64
+
 #define INIT_COMMON (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
 
 #define RTS_REQUESTER                                                                              \
@@ -45,6 +48,16 @@ static const struct states {
 			IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU}},
 	[CRPC_IB_DCI] = {"DC initiator", {INIT_COMMON, IBV_QP_PATH_MTU, RTS_REQUESTER}},
 };
+
+uint8_t
+crpc_ib_kind_of(const struct crpc_rdma_qp_conf *conf)
+{
+	static const uint8_t kinds[] = {[CRPC_RDMA_RC] = CRPC_IB_RC,
+		[CRPC_RDMA_DC] = CRPC_IB_DC,
+		[CRPC_RDMA_UD] = CRPC_IB_UD};
+
+	return kinds[conf->transport];
+}
 
 const char *
 crpc_ib_kind_name(uint8_t kind)
@@ -73,11 +86,9 @@ crpc_ib_room_check(const struct crpc_ib *ib, const struct crpc_rdma_qp_conf *con
 }
 
 uint32_t
-crpc_ib_signal_every(uint32_t wanted, uint32_t depth, uint32_t most)
+crpc_ib_signal_every(uint32_t depth)
 {
-	if (wanted != 0)
-		return (uint32_t)crpc_min(wanted, depth);
-	return (uint32_t)crpc_min(crpc_max(depth / 4, 1), most);
+	return (uint32_t)crpc_min(crpc_max(depth / 4, 1), SIGNAL_EVERY_MAX);
 }
 
 int

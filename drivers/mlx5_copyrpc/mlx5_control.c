@@ -36,14 +36,12 @@ objects_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 
 	dev->dcis = conf->dcis;
 	dev->dp.drain_ns = conf->drain_ns;
-	dev->signal_every = conf->signal_every;
-	dev->blueflame = conf->blueflame;
 	rc = crpc_ib_open(&dev->ib, conf, mlx5dv_is_supported);
 	if (rc == 0)
 		rc = crpc_mlx5_table_init(&dev->dp.table, 0);
 	dev->dp.context = dev->ib.context;
 	if (rc == 0)
-		rc = crpc_mlx5_cq_init(dev, conf);
+		rc = crpc_mlx5_cq_init(dev, conf->cq_depth);
 	if (rc == 0)
 		rc = crpc_ib_events_open(&dev->ib, &dev->dp.failed, &dev->dp.attention);
 	return rc != 0 ? rc : crpc_mlx5_tel_open(dev);
@@ -84,9 +82,7 @@ dev_close(struct crpc_rdma *base)
 	crpc_ib_left_check(&dev->ib, dev->dp.num_dcis);
 	for (qp = dev->qps; qp != NULL; qp = next) {
 		next = qp->next;
-		if (qp->dp.kind == CRPC_IB_UD)
-			crpc_mlx5_ud_free(&qp->dp.ud);
-		else if (qp->dp.kind != CRPC_IB_DCI)
+		if (qp->dp.kind != CRPC_IB_DCI)
 			crpc_mlx5_qp_free(&qp->dp.base);
 	}
 	for (uint32_t i = 0; i < dev->dp.num_dcis; i++)
@@ -105,13 +101,6 @@ dev_info_get(const struct crpc_rdma *base, struct crpc_rdma_info *info)
 	info->inline_max = CRPC_MLX5_INLINE_MAX;
 	info->inline_max_dc = CRPC_MLX5_INLINE_MAX_OF(CRPC_MLX5_DC_HEAD);
 	info->inline_max_ud = CRPC_MLX5_INLINE_MAX_OF(CRPC_MLX5_UD_HEAD);
-	info->cqe_compression = dev->compressed;
-}
-
-static void
-dev_stats_get(const struct crpc_rdma *base, struct crpc_rdma_stats *stats)
-{
-	*stats = ((const struct crpc_mlx5_dev *)(const void *)base)->stats;
 }
 
 static int
@@ -139,18 +128,11 @@ dev_card_get(const struct crpc_rdma *base, struct crpc_rdma_card *card)
 	return crpc_ib_card_get(&((const struct crpc_mlx5_dev_ctl *)(const void *)base)->ib, card);
 }
 
-static void
-dev_hand_over(struct crpc_rdma *base)
-{
-	crpc_mlx5_dev_ctl(base)->dp.owner = (struct crpc_owner){0};
-}
-
 static const struct crpc_rdma_ops mlx5_ops = {
 	.name = "mlx5_copyrpc",
 	.open = dev_open,
 	.close = dev_close,
 	.info_get = dev_info_get,
-	.stats_get = dev_stats_get,
 	.mr_reg = dev_mr_reg,
 	.mr_dereg = dev_mr_dereg,
 	.qp_create = crpc_mlx5_qp_create,
@@ -159,12 +141,8 @@ static const struct crpc_rdma_ops mlx5_ops = {
 	.qp_addr = crpc_mlx5_qp_addr,
 	.qp_connect = crpc_mlx5_qp_connect,
 	.qp_in_order = qp_in_order,
-	.ud_create = crpc_mlx5_ud_create,
-	.ud_free = crpc_mlx5_ud_free,
-	.ud_addr = crpc_mlx5_ud_addr,
 	.ah_create = crpc_mlx5_ah_create,
 	.ah_free = crpc_mlx5_ah_free,
-	.hand_over = dev_hand_over,
 	.card_get = dev_card_get,
 	.dump = crpc_mlx5_dump,
 };

@@ -41,12 +41,8 @@
 
 #include "crpc_atomic.h"
 #include "crpc_ib.h"
-#include "crpc_owner.h"
 #include "crpc_tel.h"
 #include "mlx5_prm.h"
-
-/** WQEs between two completions that the driver requests by itself, at most. */
-#define CRPC_MLX5_SIGNAL_EVERY_MAX 64
 
 /** Blocks of a DC initiator's send queue, as WRs of the largest WQE. */
 #define CRPC_MLX5_DCI_DEPTH 128
@@ -112,10 +108,7 @@ struct crpc_mlx5_rq {
 
 /** A queue pair's datapath. */
 struct crpc_mlx5_qp {
-	union { /* They have the same members. */
-		struct crpc_rdma_qp base;
-		struct crpc_rdma_ud ud;
-	};
+	struct crpc_rdma_qp base;
 	uint8_t state;  /**< enum crpc_mlx5_qp_state. */
 	uint8_t kind;   /**< enum crpc_ib_kind. */
 	bool is_failed; /**< The cause of ERROR was reported to the user. */
@@ -187,8 +180,6 @@ struct crpc_mlx5_dev {
 	uint64_t drain_ns;
 	crpc_ib_progress progress; /**< NULL on a real card. */
 	struct ibv_context *context;
-	struct crpc_rdma_stats stats;
-	struct crpc_owner owner; /**< The thread that polled or posted first. */
 };
 
 /** A device. */
@@ -197,9 +188,6 @@ struct crpc_mlx5_dev_ctl {
 	struct crpc_ib ib;
 	struct ibv_cq *cq;
 	uint32_t dcis;         /**< Initiators to make with the first DC queue pair. */
-	uint32_t signal_every; /**< As configured; 0: by the queue's depth. */
-	uint8_t blueflame;     /**< enum crpc_rdma_blueflame. */
-	bool compressed;       /**< The device may compress completions. */
 	struct crpc_mlx5_bf *bfs;      /**< All registers that queue pairs were given. */
 	struct crpc_mlx5_qp_ctl *qps;  /**< All of them; the table is made from this list. */
 	struct crpc_mlx5_qp_ctl *kept; /**< Freed, but the device did not destroy them. */
@@ -271,12 +259,7 @@ void crpc_mlx5_sq_ring(
 	struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start);
 
 /* mlx5_cq.c: the rare side of the completion queue. */
-int crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf);
-/**
- * Writes a compressed session that starts at cq->ci out as single entries, in place. False: it is
- * not one that a device writes.
- */
-bool crpc_mlx5_cq_expand(struct crpc_mlx5_cq *cq);
+int crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth);
 /** Takes the unread completions of a destroyed QP out of the queue: its QPN may be given to another
  *  one, as is its room. The device may overwrite what was read before. */
 void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
@@ -386,12 +369,9 @@ int crpc_mlx5_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_A
 
 /* mlx5_ud.c */
 int crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);
-struct crpc_rdma_ud *crpc_mlx5_ud_create(
-	struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
-void crpc_mlx5_ud_free(struct crpc_rdma_ud *ud);
-void crpc_mlx5_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
+void crpc_mlx5_ud_forget(struct crpc_mlx5_ud *ud);
 struct crpc_rdma_ah *crpc_mlx5_ah_create(
-	struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+	struct crpc_rdma_qp *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 void crpc_mlx5_ah_free(struct crpc_rdma_ah *ah);
 
 /* mlx5_dump.c: text of what the device sees; never more than len bytes with the 0, as snprintf. */

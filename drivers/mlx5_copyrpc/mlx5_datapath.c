@@ -15,10 +15,10 @@
 void
 crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start)
 {
-	dev->stats.wqes += n;
-	dev->stats.wqebbs += sq->pi - start;
-	dev->stats.doorbells++;
-	dev->stats.blueflame +=
+	dev->base.stats.wqes += n;
+	dev->base.stats.wqebbs += sq->pi - start;
+	dev->base.stats.doorbells++;
+	dev->base.stats.blueflame +=
 		crpc_mlx5_ring(sq, crpc_mlx5_block(sq, sq->newest), n == 1 ? sq->pi - start : 0);
 	/* A card acts on its doorbell at once; a NIC in software uses the caller's time. */
 	if (dev->progress != NULL)
@@ -56,7 +56,7 @@ post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const void *request
 	uint16_t i;
 	bool user;
 
-	crpc_owner_check(&dev->owner, "RDMA device");
+	crpc_owner_check(&dev->base.owner, "RDMA device");
 	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
 		return 0;
 	n = (uint16_t)crpc_min(n, qp->depth - crpc_mlx5_outstanding(qp));
@@ -93,7 +93,7 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 uint16_t
 crpc_mlx5_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *dgram, uint16_t n)
 {
-	struct crpc_mlx5_ud *ud = crpc_container_of(base, struct crpc_mlx5_ud, qp.dp.ud);
+	struct crpc_mlx5_ud *ud = crpc_container_of(&base->qp, struct crpc_mlx5_ud, qp.dp.base);
 
 	return post(&ud->qp.dp, ud, dgram, n);
 }
@@ -107,7 +107,7 @@ send_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint64_t tail,
 	const struct crpc_mlx5_sent *sent = crpc_mlx5_sent_find(sq, CRPC_MLX5_TAIL_COUNTER(tail));
 	struct crpc_mlx5_qp *owner;
 
-	dev->stats.send_cqes++;
+	dev->base.stats.send_cqes++;
 	if (crpc_unlikely(sent == NULL)) {
 		crpc_mlx5_cqe_fault(qp, "a completion names a WQE that is not outstanding");
 		return 0;
@@ -137,7 +137,7 @@ static inline uint16_t
 recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_mlx5_cqe *cqe,
 	struct crpc_rdma_cqe *out, struct refill *refill)
 {
-	dev->stats.recv_cqes++;
+	dev->base.stats.recv_cqes++;
 	if (crpc_likely(qp->rq.state == CRPC_MLX5_RQ_CLEAN)) {
 		qp->rq.state = CRPC_MLX5_RQ_DIRTY;
 		refill->qp[refill->num++] = qp;
@@ -145,7 +145,7 @@ recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_m
 		crpc_mlx5_cqe_fault(qp, "a completion names a message of no known kind");
 		return 0;
 	}
-	dev->stats.recv_posted++;
+	dev->base.stats.recv_posted++;
 	qp->rq.posted++;
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_RECV,
@@ -164,7 +164,7 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_
 	struct crpc_mlx5_ud *ud = qp->rq.ud;
 	uint32_t len = be32toh(cqe->ok.byte_cnt);
 
-	dev->stats.recv_cqes++;
+	dev->base.stats.recv_cqes++;
 	if (crpc_unlikely(
 		    ud == NULL || len < CRPC_IB_GRH || len > CRPC_IB_GRH + CRPC_IB_UD_LEN_MAX)) {
 		crpc_mlx5_cqe_fault(qp, "a completion names a message of no known kind");
@@ -198,7 +198,7 @@ held_return(struct crpc_mlx5_dev *dev)
 	for (struct crpc_mlx5_ud *ud = dev->held; ud != NULL; ud = ud->next_held) {
 		rq = &ud->qp.dp.rq;
 		rq->posted += ud->held;
-		dev->stats.recv_posted += ud->held;
+		dev->base.stats.recv_posted += ud->held;
 		ud->held = 0;
 		/* Release: what was read of the buffers was read before. */
 		crpc_store_release(rq->dbrec, htobe32(rq->posted & CRPC_MLX5_WQE_CTR_MASK));
@@ -240,6 +240,10 @@ cqe_take(struct crpc_mlx5_dev *dev, const union crpc_mlx5_cqe *cqe, uint64_t tai
 
 	if (crpc_unlikely(qp == NULL))
 		return 0;
+	if (crpc_unlikely(CRPC_MLX5_TAIL_FORMAT(tail) != 0)) {
+		crpc_mlx5_cqe_fault(qp, "a completion holds data, or is compressed");
+		return 0;
+	}
 	if (crpc_likely(opcode == MLX5_CQE_RESP_WR_IMM))
 		return recv_take(dev, qp, cqe, out, refill);
 	if (crpc_likely(opcode == MLX5_CQE_REQ))
@@ -268,25 +272,6 @@ refill_flush(struct crpc_mlx5_dev *dev, struct refill *refill)
 	}
 }
 
-/*
- * The next completion is not a single one with its data in memory. False: nor does it start a
- * session that can be read. It is skipped, and what else it reports is lost with it.
- */
-static crpc_noinline bool
-format_take(struct crpc_mlx5_dev *dev, uint64_t tail)
-{
-	struct crpc_mlx5_qp *qp = crpc_mlx5_table_find(&dev->table, CRPC_MLX5_TAIL_QPN(tail));
-
-	if (CRPC_MLX5_TAIL_FORMAT(tail) == CRPC_MLX5_CQE_COMPRESSED &&
-		crpc_mlx5_cq_expand(&dev->cq))
-		return true;
-	dev->cq.ci++;
-	if (qp != NULL)
-		crpc_mlx5_cqe_fault(
-			qp, "a completion holds data, or is compressed without a count");
-	return false;
-}
-
 static uint16_t
 drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
 {
@@ -305,11 +290,6 @@ drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16
 			break;
 		/* Without it the fields below could be read before the owner bit, and be old. */
 		crpc_dma_rmb();
-		if (crpc_unlikely(CRPC_MLX5_TAIL_FORMAT(tail) != 0)) {
-			if (!format_take(dev, tail))
-				continue;
-			crpc_mlx5_cqe_next(cq, &tail);
-		}
 		cq->ci++;
 		got += cqe_take(dev, cqe, tail, &out[got], &refill);
 	}
@@ -325,10 +305,10 @@ crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	uint32_t start = dev->cq.ci;
 	uint16_t got = 0;
 
-	crpc_owner_check(&dev->owner, "RDMA device");
+	crpc_owner_check(&dev->base.owner, "RDMA device");
 	if (n > CRPC_BURST_MAX)
 		n = CRPC_BURST_MAX;
-	dev->stats.polls++;
+	dev->base.stats.polls++;
 	if (crpc_load_relaxed(&dev->attention) != 0)
 		got = attend(dev, out, n);
 	got = drain(dev, out, got, n);
@@ -338,6 +318,6 @@ crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	 */
 	if (dev->progress != NULL && got < n && dev->progress(dev->context) != 0)
 		got = drain(dev, out, got, n);
-	dev->stats.empty_polls += dev->cq.ci == start;
+	dev->base.stats.empty_polls += dev->cq.ci == start;
 	return got;
 }

@@ -158,7 +158,7 @@ crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 		crpc_mlx5_cqe_fault(qp, "a completion of a kind that was not requested");
 		return 0;
 	}
-	dev->stats.error_cqes++;
+	dev->base.stats.error_cqes++;
 	if (qp->kind == CRPC_IB_DCI)
 		return crpc_mlx5_dci_error(
 			dev, crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), cqe, out);

@@ -13,12 +13,12 @@ struct crpc_rdma_qp *
 crpc_mlx5_qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf)
 {
 	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base);
-	bool dc = conf->transport == CRPC_RDMA_DC;
+	uint8_t kind = crpc_ib_kind_of(conf);
 	struct crpc_mlx5_qp_ctl *qp;
 
-	if (dc && !crpc_mlx5_dcis_make(dev))
+	if (kind == CRPC_IB_DC && !crpc_mlx5_dcis_make(dev))
 		return NULL;
-	qp = crpc_mlx5_qp_make(dev, dc ? CRPC_IB_DC : CRPC_IB_RC, conf);
+	qp = crpc_mlx5_qp_make(dev, kind, conf);
 	return qp != NULL ? &qp->dp.base : NULL;
 }
 
@@ -27,10 +27,13 @@ crpc_mlx5_qp_free(struct crpc_rdma_qp *base)
 {
 	struct crpc_mlx5_qp_ctl *qp = crpc_mlx5_qp_ctl(base);
 
-	if (qp->dp.kind == CRPC_IB_DC)
+	if (qp->dp.kind == CRPC_IB_DC) {
 		crpc_mlx5_dc_free(base);
-	else
-		crpc_mlx5_qp_end(qp);
+		return;
+	}
+	if (qp->dp.kind == CRPC_IB_UD)
+		crpc_mlx5_ud_forget(crpc_container_of(qp, struct crpc_mlx5_ud, qp));
+	crpc_mlx5_qp_end(qp);
 }
 
 int

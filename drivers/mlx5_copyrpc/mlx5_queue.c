@@ -95,8 +95,7 @@ sizes_init(const struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
 	/* What fits behind the headers when a WQE uses all its blocks. */
 	qp->dp.inline_max = (uint32_t)(qp->dp.bb_max * CRPC_MLX5_BB - head -
 		sizeof(struct mlx5_wqe_inl_data_seg));
-	qp->dp.signal_every =
-		crpc_ib_signal_every(dev->signal_every, conf->sq_depth, CRPC_MLX5_SIGNAL_EVERY_MAX);
+	qp->dp.signal_every = crpc_ib_signal_every(conf->sq_depth);
 	return 0;
 }
 
@@ -297,9 +296,7 @@ bf_get(struct crpc_mlx5_dev_ctl *dev, void *reg, uint32_t size)
 	bf = malloc(sizeof(*bf));
 	if (bf == NULL)
 		return NULL;
-	*bf = (struct crpc_mlx5_bf){.reg = reg, .next = dev->bfs};
-	if (dev->blueflame != CRPC_RDMA_BLUEFLAME_NEVER)
-		bf->size = size;
+	*bf = (struct crpc_mlx5_bf){.reg = reg, .size = size, .next = dev->bfs};
 	dev->bfs = bf;
 	return bf;
 }
@@ -336,9 +333,7 @@ queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, struct m
 	if (qp->dp.kind == CRPC_IB_DCI) {
 		/* Some blocks are kept free, so the ring does not hold as many of the largest. */
 		sq->reserved = DRAIN_BLOCKS;
-		sq->signal_every = (uint32_t)crpc_min(CRPC_MLX5_DCI_DEPTH / 2,
-			crpc_ib_signal_every(dev->signal_every, CRPC_MLX5_DCI_DEPTH,
-				CRPC_MLX5_DCI_SIGNAL_EVERY));
+		sq->signal_every = CRPC_MLX5_DCI_SIGNAL_EVERY;
 	}
 	qp->dp.rq.dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_RCV_DBR];
 	if (shapes[qp->dp.kind].memory_init != NULL)
@@ -405,7 +400,7 @@ void
 crpc_mlx5_rq_start(struct crpc_mlx5_qp_ctl *qp)
 {
 	qp->dp.rq.posted = qp->rq_depth;
-	crpc_mlx5_dev_ctl(qp->dp.base.dev)->dp.stats.recv_posted += qp->rq_depth;
+	crpc_mlx5_dev_ctl(qp->dp.base.dev)->dp.base.stats.recv_posted += qp->rq_depth;
 	crpc_store_release(qp->dp.rq.dbrec, htobe32(qp->rq_depth & CRPC_MLX5_WQE_CTR_MASK));
 }
 

@@ -126,7 +126,7 @@ crpc_mlx5_tel_answer(struct crpc_mlx5_dev *dp)
 
 	if (!crpc_tel_begin(dp->tel))
 		return;
-	tel->stats = dp->stats;
+	tel->stats = dp->base.stats;
 	crpc_rdma_info_get(&dp->base, &tel->info);
 	tel->cq_ci = dp->cq.ci;
 	tel->cq_entries = dp->cq.mask + 1;
@@ -160,7 +160,6 @@ info_put(struct rte_tel_data *d, const struct crpc_mlx5_tel *tel)
 	crpc_tel_add_dict_uint(d, "lid", tel->info.lid);
 	crpc_tel_add_dict_uint(d, "mtu", tel->info.mtu);
 	crpc_tel_add_dict_uint(d, "inline_max", tel->info.inline_max);
-	rte_tel_data_add_dict_int(d, "cqe_compression", tel->info.cqe_compression);
 	crpc_tel_add_dict_uint(d, "queue_pairs", tel->num);
 	crpc_tel_add_dict_uint(d, "regions", tel->mrs);
 	crpc_tel_add_dict_uint(d, "addresses", tel->ahs);

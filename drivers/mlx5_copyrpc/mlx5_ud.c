@@ -33,40 +33,20 @@ crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *ra
 	return 0;
 }
 
-struct crpc_rdma_ud *
-crpc_mlx5_ud_create(struct crpc_rdma *base, const struct crpc_rdma_ud_conf *conf)
-{
-	const struct crpc_rdma_qp_conf qp_conf = {.id = conf->id,
-		.sq_depth = conf->sq_depth,
-		.rq_depth = conf->rq_depth,
-		.inline_max = conf->inline_max};
-	struct crpc_mlx5_qp_ctl *qp =
-		crpc_mlx5_qp_make(crpc_mlx5_dev_ctl(base), CRPC_IB_UD, &qp_conf);
-
-	return qp != NULL ? &qp->dp.ud : NULL;
-}
-
+/* Nothing is handed back any more. */
 void
-crpc_mlx5_ud_free(struct crpc_rdma_ud *base)
+crpc_mlx5_ud_forget(struct crpc_mlx5_ud *ud)
 {
-	struct crpc_mlx5_ud *ud = crpc_container_of(base, struct crpc_mlx5_ud, qp.dp.ud);
-	struct crpc_mlx5_ud **at = &crpc_mlx5_dev_ctl(base->dev)->dp.held;
+	struct crpc_mlx5_ud **at = &crpc_mlx5_dev_ctl(ud->qp.dp.base.dev)->dp.held;
 
 	while (*at != NULL && *at != ud)
 		at = &(*at)->next_held;
 	if (*at != NULL)
 		*at = ud->next_held;
-	crpc_mlx5_qp_end(&ud->qp);
-}
-
-void
-crpc_mlx5_ud_addr(const struct crpc_rdma_ud *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	crpc_mlx5_qp_addr((const struct crpc_rdma_qp *)(const void *)base, addr);
 }
 
 struct crpc_rdma_ah *
-crpc_mlx5_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
+crpc_mlx5_ah_create(struct crpc_rdma_qp *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
 {
 	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(ud->dev);
 	struct crpc_ib_addr peer;

@@ -23,8 +23,7 @@
 /* The bit in which an rkey differs from the region's lkey. */
 #define PAPER_RKEY 0x80000000u
 
-/* Kinds of queues, beside enum crpc_rdma_transport, and of requests, beside enum crpc_rdma_op. */
-#define PAPER_UD    (CRPC_RDMA_DC + 1)
+/* A kind of requests, beside enum crpc_rdma_op. */
 #define PAPER_DGRAM (CRPC_RDMA_READ + 1)
 
 /* A queue as its address names it: the key differs from those that had the number before. */
@@ -58,13 +57,10 @@ struct paper_slot {
 };
 
 struct crpc_paper_queue {
-	union { /* They have the same members. */
-		struct crpc_rdma_qp qp;
-		struct crpc_rdma_ud ud;
-	};
+	struct crpc_rdma_qp qp;
 	struct crpc_paper_dev *dev;
 	struct crpc_paper *net;
-	uint8_t kind; /* enum crpc_rdma_transport or PAPER_UD */
+	uint8_t kind; /* enum crpc_rdma_transport or CRPC_RDMA_UD */
 	bool connected, broken, drained;
 	struct paper_target self, peer;
 	uint32_t sq_depth, rq_depth, sq_mask, inline_max, signal_every;
@@ -127,7 +123,6 @@ struct crpc_paper_dev {
 	struct paper_cqe *cq;
 	struct crpc_paper_packet *given; /* Datagrams of the last poll. */
 	struct crpc_paper_counts counts;
-	struct crpc_rdma_stats stats;
 	uint32_t nmrs, free_mr; /* No number below free_mr is free. */
 	struct paper_servers at;
 	void (*on_cqe)(void *arg, uint64_t now_ns);

@@ -39,7 +39,6 @@ objects_init(struct crpc_verbs_dev *dev, const struct crpc_rdma_conf *conf)
 		return crpc_fail(-ENOTSUP, "open: device %s gathers %d elements, needed are %d",
 			ibv_get_device_name(dev->ib.context->device), dev->ib.attr.max_sge,
 			CRPC_RDMA_SGE_MAX);
-	dev->signal_every = conf->signal_every;
 	dev->ib.cq_depth = conf->cq_depth;
 	dev->ahead = calloc(conf->cq_depth, sizeof(*dev->ahead));
 	if (dev->ahead == NULL)
@@ -94,12 +93,6 @@ dev_info_get(const struct crpc_rdma *base, struct crpc_rdma_info *info)
 	info->inline_max_ud = dev->inline_max[CRPC_IB_UD];
 }
 
-static void
-dev_stats_get(const struct crpc_rdma *base, struct crpc_rdma_stats *stats)
-{
-	*stats = ((const struct crpc_verbs_dev *)(const void *)base)->stats;
-}
-
 static int
 dev_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, uint32_t flags,
 	struct crpc_rdma_mr *mr)
@@ -126,12 +119,6 @@ dev_card_get(const struct crpc_rdma *base, struct crpc_rdma_card *card)
 }
 
 static void
-dev_hand_over(struct crpc_rdma *base)
-{
-	crpc_verbs_dev(base)->owner = (struct crpc_owner){0};
-}
-
-static void
 dev_dump(const struct crpc_rdma *base, FILE *out)
 {
 	static const char *const states[] = {"idle", "ready", "error"};
@@ -140,8 +127,8 @@ dev_dump(const struct crpc_rdma *base, FILE *out)
 	fprintf(out,
 		"cq: %u of %u set aside; %" PRIu64 " WRs, %" PRIu64 " polls, %" PRIu64
 		" of them empty\n",
-		dev->ib.cq_used, dev->ib.cq_depth, dev->stats.wqes, dev->stats.polls,
-		dev->stats.empty_polls);
+		dev->ib.cq_used, dev->ib.cq_depth, dev->base.stats.wqes, dev->base.stats.polls,
+		dev->base.stats.empty_polls);
 	for (const struct crpc_verbs_qp *qp = dev->qps; qp != NULL; qp = qp->next)
 		fprintf(out, "qp 0x%x %s: %s; depth %u posted %u retired %u reported %u\n",
 			qp->ibqp->qp_num, crpc_ib_kind_name(qp->kind), states[qp->state], qp->depth,
@@ -154,7 +141,6 @@ static const struct crpc_rdma_ops verbs_ops = {
 	.open = dev_open,
 	.close = dev_close,
 	.info_get = dev_info_get,
-	.stats_get = dev_stats_get,
 	.mr_reg = dev_mr_reg,
 	.mr_dereg = dev_mr_dereg,
 	.qp_create = crpc_verbs_qp_create,
@@ -162,13 +148,9 @@ static const struct crpc_rdma_ops verbs_ops = {
 	.qp_addr = crpc_verbs_qp_addr,
 	.qp_connect = crpc_verbs_qp_connect,
 	.qp_in_order = qp_in_order,
-	.ud_create = crpc_verbs_ud_create,
-	.ud_free = crpc_verbs_ud_free,
-	.ud_addr = crpc_verbs_ud_addr,
 	.ah_create = crpc_verbs_ah_create,
 	.ah_free = crpc_verbs_ah_free,
 	.list = crpc_ib_list,
-	.hand_over = dev_hand_over,
 	.card_get = dev_card_get,
 	.dump = dev_dump,
 };

@@ -25,10 +25,6 @@
  */
 
 #include "crpc_ib.h"
-#include "crpc_owner.h"
-
-/** WRs between two completions that the driver requests by itself, at most. */
-#define CRPC_VERBS_SIGNAL_EVERY_MAX 64
 
 /** In the id of a work request. */
 #define CRPC_VERBS_RECV     (UINT64_C(1) << 63)
@@ -48,10 +44,7 @@ struct crpc_verbs_sent {
 
 /** A queue pair, of either kind. */
 struct crpc_verbs_qp {
-	union { /* They have the same members. */
-		struct crpc_rdma_qp base;
-		struct crpc_rdma_ud ud;
-	};
+	struct crpc_rdma_qp base;
 	struct ibv_qp *ibqp;
 	uint64_t tag;   /**< Generation and slot, where a work request's id has them. */
 	uint8_t state;  /**< enum crpc_verbs_state. */
@@ -99,10 +92,7 @@ struct crpc_verbs_dev {
 	struct crpc_ib ib;
 	struct ibv_cq *cq;
 	crpc_ib_progress progress; /**< NULL on a card. */
-	struct crpc_owner owner;
-	struct crpc_rdma_stats stats;
 	uint32_t inline_max[CRPC_IB_UD + 1]; /**< By kind. */
-	uint32_t signal_every;               /**< As configured; 0: by the queue's depth. */
 	uint16_t generation;
 	struct crpc_verbs_qp *qps;
 	struct crpc_verbs_qp *kept; /**< Freed, but the device did not destroy them. */
@@ -155,12 +145,8 @@ struct crpc_rdma_qp *crpc_verbs_qp_create(
 void crpc_verbs_qp_free(struct crpc_rdma_qp *qp);
 void crpc_verbs_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 int crpc_verbs_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
-struct crpc_rdma_ud *crpc_verbs_ud_create(
-	struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
-void crpc_verbs_ud_free(struct crpc_rdma_ud *ud);
-void crpc_verbs_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 struct crpc_rdma_ah *crpc_verbs_ah_create(
-	struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+	struct crpc_rdma_qp *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 void crpc_verbs_ah_free(struct crpc_rdma_ah *ah);
 /** Tries again to destroy what was kept. */
 void crpc_verbs_kept_free(struct crpc_verbs_dev *dev);

@@ -112,8 +112,8 @@ list_post(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, uint16_t n)
 				qp->sent[(first + n) & qp->sent_mask].wr_id, strerror(rc));
 	}
 	qp->posted += n;
-	dev->stats.wqes += n;
-	dev->stats.doorbells += n != 0;
+	dev->base.stats.wqes += n;
+	dev->base.stats.doorbells += n != 0;
 	if (dev->progress != NULL)
 		dev->progress(dev->ib.context);
 	return n;
@@ -170,7 +170,7 @@ post(struct crpc_verbs_qp *qp, const struct crpc_rdma_wr *wr, const struct crpc_
 {
 	uint16_t done = 0, part, got;
 
-	crpc_owner_check(&crpc_verbs_dev(qp->base.dev)->owner, "RDMA device");
+	crpc_owner_check(&qp->base.dev->owner, "RDMA device");
 	n = (uint16_t)crpc_min(n, qp->depth - (qp->posted - qp->retired));
 	while (done < n && qp->state == CRPC_VERBS_READY) {
 		part = (uint16_t)crpc_min(n - done, CRPC_BURST_MAX);
@@ -192,7 +192,7 @@ crpc_verbs_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16
 uint16_t
 crpc_verbs_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *dgram, uint16_t n)
 {
-	return post(crpc_container_of(base, struct crpc_verbs_qp, ud), NULL, dgram, n);
+	return post(crpc_verbs_qp(&base->qp), NULL, dgram, n);
 }
 
 /* ---- receive ---- */
@@ -211,7 +211,7 @@ crpc_verbs_recv_link(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, uint3
 		dev->back[qp->kind] = qp;
 	}
 	qp->back_last = wr;
-	dev->stats.recv_posted++;
+	dev->base.stats.recv_posted++;
 }
 
 void
@@ -291,7 +291,7 @@ error_take(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, const struct ib
 	bool flushed = wc->status == IBV_WC_WR_FLUSH_ERR;
 	uint32_t at = (uint32_t)wc->wr_id;
 
-	dev->stats.error_cqes++;
+	dev->base.stats.error_cqes++;
 	if (!qp->is_failed && flushed)
 		crpc_warn("qp 0x%x (id %u): %s flushed: the QP went to the error state",
 			qp->ibqp->qp_num, qp->base.id, send ? "a send was" : "receives were");
@@ -324,7 +324,7 @@ send_take(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, uint32_t at,
 {
 	const struct crpc_verbs_sent *sent = &qp->sent[at & qp->sent_mask];
 
-	dev->stats.send_cqes++;
+	dev->base.stats.send_cqes++;
 	if (crpc_unlikely(!retire(qp, at))) {
 		qp_fault(qp, -EIO, 0, "a completion names a send that is not outstanding");
 		return 0;
@@ -348,7 +348,7 @@ recv_take(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, const struct ibv
 	bool ud = qp->kind == CRPC_IB_UD;
 	uint32_t at = (uint32_t)wc->wr_id;
 
-	dev->stats.recv_cqes++;
+	dev->base.stats.recv_cqes++;
 	if (crpc_unlikely(at != qp->recv_next ||
 		    wc->opcode != (ud ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM) ||
 		    (ud && wc->byte_len - CRPC_IB_GRH > CRPC_IB_UD_LEN_MAX))) {
@@ -440,10 +440,10 @@ crpc_verbs_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	struct crpc_verbs_dev *dev = crpc_verbs_dev(base);
 	uint16_t got = 0;
 
-	crpc_owner_check(&dev->owner, "RDMA device");
+	crpc_owner_check(&dev->base.owner, "RDMA device");
 	if (n > CRPC_BURST_MAX)
 		n = CRPC_BURST_MAX;
-	dev->stats.polls++;
+	dev->base.stats.polls++;
 	crpc_verbs_recv_return(dev, CRPC_IB_UD);
 	if (crpc_unlikely(dev->faults != NULL || dev->ahead_first != dev->ahead_end ||
 		    crpc_load_relaxed(&dev->failed) != 0))
@@ -452,6 +452,6 @@ crpc_verbs_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	if (dev->progress != NULL && got < n && dev->progress(dev->ib.context) != 0)
 		got = drain(dev, out, got, n);
 	crpc_verbs_recv_return(dev, CRPC_IB_RC);
-	dev->stats.empty_polls += got == 0;
+	dev->base.stats.empty_polls += got == 0;
 	return got;
 }

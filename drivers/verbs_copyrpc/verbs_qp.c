@@ -219,8 +219,7 @@ qp_make(struct crpc_verbs_dev *dev, uint8_t kind, const struct crpc_rdma_qp_conf
 	qp->rq_depth = conf->rq_depth;
 	qp->inline_max = conf->inline_max;
 	qp->msg_max = kind == CRPC_IB_UD ? 128u << dev->ib.mtu : 1u << 30;
-	qp->signal_every = crpc_ib_signal_every(
-		dev->signal_every, conf->sq_depth, CRPC_VERBS_SIGNAL_EVERY_MAX);
+	qp->signal_every = crpc_ib_signal_every(conf->sq_depth);
 	qp->sent_mask = (uint32_t)crpc_pow2_ceil(conf->sq_depth) - 1;
 	qp->sent = calloc(qp->sent_mask + 1, sizeof(*qp->sent));
 	slot_take(dev, qp);
@@ -244,10 +243,10 @@ crpc_verbs_qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *con
 {
 	struct crpc_verbs_qp *qp;
 
-	if (conf->transport != CRPC_RDMA_RC)
+	if (conf->transport == CRPC_RDMA_DC)
 		return crpc_null(crpc_fail(-EOPNOTSUPP,
 			"qp_create: plain verbs have no dynamic connections: use the mlx5 driver"));
-	qp = qp_make(crpc_verbs_dev(base), CRPC_IB_RC, conf);
+	qp = qp_make(crpc_verbs_dev(base), crpc_ib_kind_of(conf), conf);
 	return qp != NULL ? &qp->base : NULL;
 }
 
@@ -257,21 +256,16 @@ crpc_verbs_qp_free(struct crpc_rdma_qp *base)
 	qp_end(crpc_verbs_qp(base));
 }
 
-static void
-addr_get(const struct crpc_verbs_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN])
+void
+crpc_verbs_qp_addr(const struct crpc_rdma_qp *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
 {
-	struct crpc_ib *ib = &crpc_verbs_dev(qp->base.dev)->ib;
+	const struct crpc_verbs_qp *qp = (const struct crpc_verbs_qp *)(const void *)base;
+	struct crpc_ib *ib = &crpc_verbs_dev(base->dev)->ib;
 	struct crpc_ib_addr a;
 
 	crpc_ib_refresh(ib);
 	a = crpc_ib_addr_of(ib, qp->kind, qp->ibqp->qp_num, qp->psn, qp->key);
 	crpc_ib_addr_encode(&a, addr);
-}
-
-void
-crpc_verbs_qp_addr(const struct crpc_rdma_qp *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	addr_get((const struct crpc_verbs_qp *)(const void *)base, addr);
 }
 
 int
@@ -307,32 +301,8 @@ crpc_verbs_qp_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_A
 
 /* ---- datagrams ---- */
 
-struct crpc_rdma_ud *
-crpc_verbs_ud_create(struct crpc_rdma *base, const struct crpc_rdma_ud_conf *conf)
-{
-	const struct crpc_rdma_qp_conf qp_conf = {.id = conf->id,
-		.sq_depth = conf->sq_depth,
-		.rq_depth = conf->rq_depth,
-		.inline_max = conf->inline_max};
-	struct crpc_verbs_qp *qp = qp_make(crpc_verbs_dev(base), CRPC_IB_UD, &qp_conf);
-
-	return qp != NULL ? &qp->ud : NULL;
-}
-
-void
-crpc_verbs_ud_free(struct crpc_rdma_ud *base)
-{
-	qp_end(crpc_container_of(base, struct crpc_verbs_qp, ud));
-}
-
-void
-crpc_verbs_ud_addr(const struct crpc_rdma_ud *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	addr_get((const struct crpc_verbs_qp *)(const void *)base, addr);
-}
-
 struct crpc_rdma_ah *
-crpc_verbs_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
+crpc_verbs_ah_create(struct crpc_rdma_qp *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
 {
 	struct crpc_verbs_dev *dev = crpc_verbs_dev(ud->dev);
 	struct crpc_ib_addr peer;

@@ -345,10 +345,10 @@ TEST(one_doorbell_per_burst_with_the_newest_wqe)
 	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 2);
 	assert_memory_equal(p->reg + PLAIN_BF_SIZE, p->sq + 5 * 64, 8);
 	assert_int_equal(p->reg[PLAIN_BF_SIZE + 8], 0);
-	assert_int_equal(p->dev.stats.doorbells, 2);
-	assert_int_equal(p->dev.stats.blueflame, 0);
-	assert_int_equal(p->dev.stats.wqes, 5);
-	assert_int_equal(p->dev.stats.wqebbs, 7);
+	assert_int_equal(p->dev.base.stats.doorbells, 2);
+	assert_int_equal(p->dev.base.stats.blueflame, 0);
+	assert_int_equal(p->dev.base.stats.wqes, 5);
+	assert_int_equal(p->dev.base.stats.wqebbs, 7);
 }
 
 TEST(blueflame_carries_a_single_small_wqe)
@@ -367,7 +367,7 @@ TEST(blueflame_carries_a_single_small_wqe)
 	assert_int_equal(be32toh(p->qp_dbrec[1]), 10);
 	assert_memory_equal(p->reg, p->sq + 6 * 64, 128);
 	assert_memory_equal(p->reg + 128, p->sq, 128);
-	assert_int_equal(p->dev.stats.blueflame, 1);
+	assert_int_equal(p->dev.base.stats.blueflame, 1);
 	/* A register without BlueFlame takes doorbells only, always at the same place. */
 	p->bf.size = 0;
 	p->bf.offset = 0;
@@ -376,8 +376,8 @@ TEST(blueflame_carries_a_single_small_wqe)
 	assert_memory_equal(p->reg, p->sq + 2 * 64, 8);
 	assert_int_equal(p->reg[8], 0);
 	assert_int_equal(p->bf.offset, 0);
-	assert_int_equal(p->dev.stats.blueflame, 1);
-	assert_int_equal(p->dev.stats.doorbells, 2);
+	assert_int_equal(p->dev.base.stats.blueflame, 1);
+	assert_int_equal(p->dev.base.stats.doorbells, 2);
 }
 
 TEST(receives_have_no_buffer)
