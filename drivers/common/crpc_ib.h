@@ -9,6 +9,7 @@
  * how a queue pair moves through its states. Functions log the cause of an error.
  */
 
+#include <pthread.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -58,7 +59,10 @@ struct crpc_ib {
 	uint32_t num_ahs;
 	_Atomic uint32_t stale;      /**< The port is another one: crpc_ib_refresh(). */
 	_Atomic uint32_t *failed;    /**< The owner's: set when nothing completes any more, ... */
-	_Atomic uint32_t *attention; /**< ... and then this. NULL: events are not read. */
+	_Atomic uint32_t *attention; /**< ... and then this. */
+	pthread_t watcher;           /**< Reads the device's events. */
+	int wake;                    /**< An eventfd: the watcher ends. */
+	pid_t watcher_pid;           /**< Whose it is; 0: there is none. */
 };
 
 /** A queue pair's address, as ib_addr.c has it on the wire, in the CPU's byte order. */
