@@ -14,6 +14,8 @@
  *        moved by a poll   by a step          by a step         by post
  */
 
+#include <sys/queue.h>
+
 #include "crpc_paper_nic.h"
 #include "crpc_rdma_driver.h"
 
@@ -96,17 +98,21 @@ struct paper_dci {
 	struct paper_target to;
 };
 
-/* A queue whose state the device has; a link of a list from the one that was used last on. */
+/* A queue whose state the device has. */
 struct paper_cached {
-	uint32_t key, prev, next, chain;
+	uint32_t key;
+	TAILQ_ENTRY(paper_cached) used;
+	LIST_ENTRY(paper_cached) chain; /* Of its bucket. */
 };
 
 /* A device in virtual time: when each server is free, ps. */
 struct paper_servers {
 	uint64_t wqe, tx, rx, recv;
 	struct paper_dci dci[CRPC_RDMA_DCIS_MAX];
-	struct paper_cached *cached; /* [0] is the list's head. */
-	uint32_t *bucket, bucket_mask, ncached;
+	struct paper_cached *cached;
+	TAILQ_HEAD(paper_used, paper_cached) used; /* The one that was used last first. */
+	LIST_HEAD(paper_chain, paper_cached) *bucket;
+	uint32_t bucket_mask, ncached;
 };
 
 struct crpc_paper_dev {
