@@ -30,9 +30,9 @@ set_stale(struct crpc_ib *ib)
 static void
 set_failed(struct crpc_ib *ib)
 {
-	crpc_store_relaxed(ib->failed, 1);
+	crpc_store_relaxed(&ib->failed, 1);
 	/* Release: pairs with the owner's acquire, who then finds the word above. */
-	crpc_store_release(ib->attention, 1);
+	crpc_store_release(&ib->attention, 1);
 }
 
 static void
@@ -115,15 +115,13 @@ thread_start(struct crpc_ib *ib)
 }
 
 int
-crpc_ib_events_open(struct crpc_ib *ib, _Atomic uint32_t *failed, _Atomic uint32_t *attention)
+crpc_ib_events_open(struct crpc_ib *ib)
 {
 	int flags = fcntl(ib->context->async_fd, F_GETFL), rc;
 
 	if (flags < 0 || fcntl(ib->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0)
 		return crpc_fail(-EIO, "open: events of device %s: %s",
 			ibv_get_device_name(ib->context->device), strerror(errno));
-	ib->failed = failed;
-	ib->attention = attention;
 	ib->wake = eventfd(0, EFD_CLOEXEC);
 	rc = ib->wake >= 0 ? thread_start(ib) : errno;
 	if (rc == 0) {

@@ -24,7 +24,7 @@ crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth)
 	struct mlx5dv_obj obj = {.cq = {.out = &raw}};
 	struct ibv_cq_ex *ex;
 
-	ex = mlx5dv_create_cq(dev->dp.context, &attr, &dv_attr);
+	ex = mlx5dv_create_cq(dev->dp.ib.context, &attr, &dv_attr);
 	if (ex == NULL)
 		return crpc_fail(errno == EINVAL ? -EINVAL : -ENOMEM,
 			"open: a completion queue of %u: %s", depth, strerror(errno));
@@ -44,7 +44,7 @@ crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth)
 		cq->buf[i].ok.op_own |= MLX5_CQE_OWNER_MASK;
 	cq->dbrec = (_Atomic uint32_t *)(void *)&raw.dbrec[0];
 	cq->mask = raw.cqe_cnt - 1;
-	dev->ib.cq_depth = depth;
+	dev->dp.ib.cq_depth = depth;
 	return 0;
 }
 

@@ -33,7 +33,7 @@ __wrap_crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp)
 static uint32_t
 poll(struct plain *p, struct crpc_rdma_cqe *cqe, uint16_t n)
 {
-	return crpc_rdma_poll(&p->dev.base, cqe, n);
+	return crpc_rdma_poll(&p->dev.ib.base, cqe, n);
 }
 
 static uint32_t
@@ -60,7 +60,7 @@ TEST(golden_completions)
 	struct crpc_rdma_cqe cqe[4];
 	char text[256];
 
-	assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, &wr, 1), 1);
 	memcpy(&p->cq[0], recv, 64);
 	memcpy(&p->cq[1], err, 64);
 	crpc_mlx5_cqe_text(&p->cq[0], text, sizeof(text));
@@ -109,7 +109,7 @@ TEST(owner_bit_holds_over_many_laps)
 		assert_int_equal(seen, imm);
 		assert_int_equal(be32toh(p->cq_dbrec[0]), imm & 0xffffff);
 	}
-	assert_int_equal(p->dev.base.stats.recv_cqes, imm);
+	assert_int_equal(p->dev.ib.base.stats.recv_cqes, imm);
 }
 
 /* Regression: receives were consumed and their index never moved, so that after one queue's
@@ -137,8 +137,8 @@ TEST(srq_consumer_index_never_advanced)
 		}
 		consumed += burst;
 	}
-	assert_int_equal(p->dev.base.stats.recv_posted, consumed);
-	assert_int_equal(p->dev.base.stats.recv_cqes, consumed);
+	assert_int_equal(p->dev.ib.base.stats.recv_posted, consumed);
+	assert_int_equal(p->dev.ib.base.stats.recv_cqes, consumed);
 }
 
 /* Executes WQEs [*ci, record) like hardware: a completion where the WQE asks for one. */
@@ -184,11 +184,11 @@ TEST(send_queue_fills_and_recovers_with_exact_accounting)
 			wr[i].sge[0].addr = data;
 			wr[i].sge[0].len = (seed >> i) % 65;
 		}
-		got = crpc_rdma_post(&p->qp.base, wr, (uint16_t)n);
+		got = crpc_rdma_post(&p->qp.ib.base, wr, (uint16_t)n);
 		posted += got;
 		refused += n - got;
 		/* Never more outstanding than asked for. */
-		assert_true(p->qp.posted - p->qp.retired <= 16);
+		assert_true(p->qp.ib.posted - p->qp.ib.retired <= 16);
 		hw_send(p, &ci, (seed >> 8) % 24);
 		n = poll(p, cqe, CRPC_BURST_MAX);
 		for (i = 0; i < n; i++) {
@@ -202,8 +202,8 @@ TEST(send_queue_fills_and_recovers_with_exact_accounting)
 	/* Drained: room for all of them again but for a tail that no completion covers. */
 	hw_send(p, &ci, 1000);
 	poll(p, cqe, CRPC_BURST_MAX);
-	assert_true(p->qp.posted - p->qp.retired < p->qp.signal_every);
-	assert_int_equal(p->dev.base.stats.wqes, posted);
+	assert_true(p->qp.ib.posted - p->qp.ib.retired < p->qp.ib.signal_every);
+	assert_int_equal(p->dev.ib.base.stats.wqes, posted);
 }
 
 TEST(only_unsignalled_sends_never_block)
@@ -214,13 +214,13 @@ TEST(only_unsignalled_sends_never_block)
 	uint32_t ci = 0, i;
 
 	for (i = 0; i < 1000; i++) {
-		assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 1);
-		assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 0);
+		assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 2), 1);
+		assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 2), 0);
 		hw_send(p, &ci, 1);
 		/* The driver's own completion makes room and is not reported. */
 		assert_int_equal(poll(p, cqe, 1), 0);
 	}
-	assert_int_equal(p->dev.base.stats.send_cqes, 1000);
+	assert_int_equal(p->dev.ib.base.stats.send_cqes, 1000);
 }
 
 static union crpc_mlx5_cqe *
@@ -239,7 +239,7 @@ TEST(error_is_told_with_its_cause_and_each_send)
 		{.wr_id = 14}, {.wr_id = 15}};
 	struct crpc_rdma_cqe cqe;
 
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 6), 6);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 6), 6);
 	/* WRs 10 and 11 succeeded without a word, 12 failed, the rest is flushed, and the
 	 * receives. */
 	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 2);
@@ -263,8 +263,8 @@ TEST(error_is_told_with_its_cause_and_each_send)
 		assert_int_equal(cqe.wrs, 1);
 	}
 	assert_int_equal(poll(p, &cqe, 1), 0);
-	assert_int_equal(p->dev.base.stats.error_cqes, 20);
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 1), 0);
+	assert_int_equal(p->dev.ib.base.stats.error_cqes, 20);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 1), 0);
 }
 
 TEST(error_of_an_idle_qp_is_told_once)
@@ -310,9 +310,9 @@ TEST(work_request_that_cannot_be_built_breaks_the_qp)
 
 	to_error_calls = 0;
 	/* The good one before it is posted and rung; then poll reports it, once. */
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 3), 1);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 3), 1);
 	assert_int_equal(be32toh(p->qp_dbrec[1]), 1);
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 1), 0);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 1), 0);
 	assert_int_equal(poll(p, cqe, 4), 1);
 	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
 	assert_int_equal(cqe[0].status, -EINVAL);
@@ -327,13 +327,13 @@ initiator_make(struct plain *p, struct crpc_mlx5_dci *dci)
 {
 	memset(dci, 0, sizeof(*dci));
 	dci->qp.dp = p->qp;
-	dci->qp.dp.kind = CRPC_IB_DCI;
-	dci->qp.dp.qpn = INITIATOR_QPN;
-	dci->qp.dp.base.id = 0;
+	dci->qp.dp.ib.kind = CRPC_IB_DCI;
+	dci->qp.dp.ib.qpn = INITIATOR_QPN;
+	dci->qp.dp.ib.base.id = 0;
 	dci->qp.dp.rq.state = CRPC_MLX5_RQ_NO_IMM;
 	crpc_mlx5_table_add(&p->dev.table, &dci->qp.dp);
 	p->dev.dci[p->dev.num_dcis++] = dci;
-	p->qp.kind = CRPC_IB_DC;
+	p->qp.ib.kind = CRPC_IB_DC;
 	memset(&p->qp.own, 0, sizeof(p->qp.own));
 }
 
@@ -374,7 +374,7 @@ TEST(completion_that_makes_no_sense_breaks_the_qp)
 			initiator_make(p, &dci);
 		if (1 << i % 3 == UD)
 			plain_ud(p);
-		assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
+		assert_int_equal(crpc_rdma_post(&p->qp.ib.base, &wr, 1), 1);
 		plain_cqe(p, bad[i / 3].opcode, 1 << i % 3 == DCI ? INITIATOR_QPN : PLAIN_QPN,
 			bad[i / 3].counter)
 			->ok.op_own |= (uint8_t)(bad[i / 3].format << 2);
@@ -387,7 +387,7 @@ TEST(completion_that_makes_no_sense_breaks_the_qp)
 		if (1 << i % 3 == DCI)
 			assert_true(crpc_mlx5_dci_is_gone(&dci));
 		else
-			assert_int_equal(p->qp.retired, 0);
+			assert_int_equal(p->qp.ib.retired, 0);
 	}
 }
 
@@ -399,8 +399,8 @@ TEST(completions_of_a_freed_qp_are_forgotten)
 	struct crpc_mlx5_qp other = p->qp;
 	struct crpc_rdma_cqe cqe[16];
 
-	other.qpn = 0x999;
-	other.base.id = 5;
+	other.ib.qpn = 0x999;
+	other.ib.base.id = 5;
 	crpc_mlx5_table_add(&p->dev.table, &other);
 	for (uint32_t lap = 0; lap < 5; lap++) {
 		for (uint32_t i = 0; i < 14; i++)
@@ -477,9 +477,9 @@ TEST(errors_of_sends_end_the_receives_too)
 		struct plain *p = plain_new(64, 16, 92, 8, 64);
 
 		to_error_calls = 0;
-		p->qp.kind = kinds[i];
+		p->qp.ib.kind = kinds[i];
 		if (kinds[i] == CRPC_IB_UD)
-			assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 2);
+			assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 2), 2);
 		else
 			memset(&p->qp.own, 0, sizeof(p->qp.own));
 		hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0);
@@ -521,14 +521,14 @@ TEST(software_nic_is_driven_by_doorbells_and_dry_polls)
 	plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
 	assert_int_equal(poll(p, cqe, 1), 1);
 	assert_int_equal(progress_calls, 2);
-	assert_int_equal(crpc_mlx5_post(&p->qp.base, &wr, 1), 1);
+	assert_int_equal(crpc_mlx5_post(&p->qp.ib.base, &wr, 1), 1);
 	assert_int_equal(progress_calls, 3);
 	/* What it just did is found in the same poll. */
 	progress_result = 1;
 	assert_int_equal(poll(p, cqe, 4), 1);
 	assert_int_equal(progress_calls, 4);
-	assert_int_equal(p->dev.base.stats.polls, 4);
-	assert_int_equal(p->dev.base.stats.empty_polls, 1);
+	assert_int_equal(p->dev.ib.base.stats.polls, 4);
+	assert_int_equal(p->dev.ib.base.stats.empty_polls, 1);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -726,7 +726,7 @@ TEST(broken_before_connect_stays_broken)
 	seed = 0x5eed0030;
 	setup(1, 1, 8);
 	qp_make(0, 1, 8);
-	crpc_mlx5_qp_fault((struct crpc_mlx5_qp *)(void *)side[0][1].qp, -EIO, 0, "a test says so");
+	crpc_ib_fault((struct crpc_ib_qp *)(void *)side[0][1].qp, -EIO, 0, "a test says so");
 	wait_errors(0, 1, 1);
 	crpc_rdma_qp_addr(side[1][0].qp, addr);
 	assert_int_equal(crpc_rdma_qp_connect(side[0][1].qp, addr), -EIO);
