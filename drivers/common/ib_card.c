@@ -21,13 +21,13 @@ crpc_ib_progress_find(void)
 }
 
 int
-crpc_ib_card_get(const struct crpc_ib *ib, struct crpc_rdma_card *card)
+crpc_ib_card_get(const struct crpc_rdma *dev, struct crpc_rdma_card *card)
 {
 	struct soft_mlx5_ledger ledger = {0};
 	__typeof__(&soft_mlx5_ledger) get;
 
 	*(void **)&get = dlsym(RTLD_DEFAULT, SOFT_MLX5_LEDGER_SYMBOL);
-	if (get == NULL || get(ib->context, 0, &ledger, sizeof(ledger)) != 0)
+	if (get == NULL || get(crpc_ib_of(dev)->context, 0, &ledger, sizeof(ledger)) != 0)
 		return -EOPNOTSUPP;
 	*card = (struct crpc_rdma_card){
 		.doorbells = ledger.doorbells,

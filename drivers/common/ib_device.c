@@ -253,7 +253,6 @@ crpc_ib_open(struct crpc_ib *ib, const struct crpc_rdma_conf *conf,
 	int num, rc;
 	struct ibv_device **list = ibv_get_device_list(&num);
 
-	memset(ib, 0, sizeof(*ib));
 	if (list == NULL)
 		return errno == ENOMEM ? -ENOMEM : -ENODEV;
 	ib->context = open_listed(list, num, conf, takes);
@@ -273,7 +272,8 @@ crpc_ib_close(struct crpc_ib *ib)
 		ibv_dealloc_pd(ib->pd);
 	if (ib->context != NULL)
 		ibv_close_device(ib->context);
-	memset(ib, 0, sizeof(*ib));
+	ib->pd = NULL;
+	ib->context = NULL;
 }
 
 void
@@ -298,9 +298,10 @@ crpc_ib_info_get(const struct crpc_ib *ib, struct crpc_rdma_info *info)
 }
 
 int
-crpc_ib_mr_reg(
-	struct crpc_ib *ib, void *addr, uint64_t len, uint32_t flags, struct crpc_rdma_mr *mr)
+crpc_ib_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, uint32_t flags,
+	struct crpc_rdma_mr *mr)
 {
+	struct crpc_ib *ib = crpc_ib_of(dev);
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
 	struct ibv_mr *ibmr;
 
@@ -327,15 +328,14 @@ crpc_ib_mr_reg(
 }
 
 void
-crpc_ib_mr_dereg(struct crpc_ib *ib, struct crpc_rdma_mr *mr)
+crpc_ib_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
 {
-	int rc;
+	int rc = ibv_dereg_mr(mr->priv);
 
-	rc = ibv_dereg_mr(mr->priv);
 	if (rc != 0)
 		crpc_err("mr_dereg: %p: %s", mr->addr, strerror(rc));
 	else
-		ib->num_mrs--;
+		crpc_ib_of(dev)->num_mrs--;
 }
 
 void *

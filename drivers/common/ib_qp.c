@@ -4,6 +4,7 @@
  * route to a peer.
  */
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -22,6 +23,9 @@
 #define RNR_RETRY 7
 /* Code of 60 us: how long a sender holds back when the peer had no receive. */
 #define MIN_RNR_TIMER 5
+
+/* WRs between two completions that a driver requests by itself, at most. */
+#define SIGNAL_EVERY_MAX 64
 
 #define INIT_COMMON (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
 
@@ -46,14 +50,25 @@ static const struct states {
 	[CRPC_IB_DCI] = {"DC initiator", {INIT_COMMON, IBV_QP_PATH_MTU, RTS_REQUESTER}},
 };
 
+uint8_t
+crpc_ib_kind_of(const struct crpc_rdma_qp_conf *conf)
+{
+	static const uint8_t kinds[] = {[CRPC_RDMA_RC] = CRPC_IB_RC,
+		[CRPC_RDMA_DC] = CRPC_IB_DC,
+		[CRPC_RDMA_UD] = CRPC_IB_UD};
+
+	return kinds[conf->transport];
+}
+
 const char *
 crpc_ib_kind_name(uint8_t kind)
 {
 	return states[kind].name;
 }
 
-int
-crpc_ib_room_check(const struct crpc_ib *ib, const struct crpc_rdma_qp_conf *conf, uint32_t share,
+/* 0, -EINVAL or -ENOSPC. */
+static int
+room_check(const struct crpc_ib *ib, const struct crpc_rdma_qp_conf *conf, uint32_t share,
 	size_t inline_max)
 {
 	if (conf->inline_max > inline_max)
@@ -72,14 +87,6 @@ crpc_ib_room_check(const struct crpc_ib *ib, const struct crpc_rdma_qp_conf *con
 	return 0;
 }
 
-uint32_t
-crpc_ib_signal_every(uint32_t wanted, uint32_t depth, uint32_t most)
-{
-	if (wanted != 0)
-		return (uint32_t)crpc_min(wanted, depth);
-	return (uint32_t)crpc_min(crpc_max(depth / 4, 1), most);
-}
-
 int
 crpc_ib_errno(const char *what)
 {
@@ -91,37 +98,175 @@ crpc_ib_errno(const char *what)
 }
 
 int
-crpc_ib_keys_make(uint8_t kind, uint32_t *psn, uint64_t *key)
+crpc_ib_qp_init(struct crpc_ib *ib, struct crpc_ib_qp *qp, uint8_t kind,
+	const struct crpc_rdma_qp_conf *conf, size_t inline_max)
 {
+	int rc;
+
+	/* What an initiator has outstanding is set aside with the queue pairs that use it. */
+	qp->cq_share = kind == CRPC_IB_DCI ? 1 : conf->sq_depth + conf->rq_depth;
+	rc = room_check(ib, conf, qp->cq_share, inline_max);
+	if (rc != 0)
+		return rc;
+	crpc_ib_refresh(ib);
+	qp->base = (struct crpc_rdma_qp){.dev = &ib->base, .id = conf->id};
+	qp->kind = kind;
+	qp->depth = conf->sq_depth;
+	qp->rq_depth = conf->rq_depth;
+	qp->inline_max = conf->inline_max;
+	qp->signal_every = (uint32_t)crpc_min(crpc_max(conf->sq_depth / 4, 1), SIGNAL_EVERY_MAX);
 	if (kind == CRPC_IB_RC)
-		*psn = (uint32_t)crpc_clock_ticks() & 0xffffff;
+		qp->psn = (uint32_t)crpc_clock_ticks() & 0xffffff;
 	if (kind != CRPC_IB_UD && kind != CRPC_IB_DC)
 		return 0;
-	if (getrandom(key, sizeof(*key), 0) != sizeof(*key))
+	if (getrandom(&qp->key, sizeof(qp->key), 0) != sizeof(qp->key))
 		return -EIO;
 	/* With its highest bit a Q_Key would stand for the sender's own. */
 	if (kind == CRPC_IB_UD)
-		*key &= 0x7fffffff;
+		qp->key &= 0x7fffffff;
 	return 0;
 }
 
-struct crpc_ib_addr
-crpc_ib_addr_of(const struct crpc_ib *ib, uint8_t kind, uint32_t qpn, uint32_t psn, uint64_t key)
+void
+crpc_ib_qp_add(struct crpc_ib *ib, struct crpc_ib_qp *qp)
 {
-	struct crpc_ib_addr a = {
-		.kind = kind,
-		.qpn = qpn,
-		.psn = psn,
+	qp->next = ib->qps;
+	ib->qps = qp;
+	ib->num_qps++;
+	ib->cq_used += qp->cq_share;
+}
+
+void
+crpc_ib_qp_remove(struct crpc_ib *ib, struct crpc_ib_qp *qp)
+{
+	struct crpc_ib_qp **at = &ib->qps, **fault = &ib->faults;
+
+	while (*at != qp)
+		at = &(*at)->next;
+	*at = qp->next;
+	while (*fault != NULL && *fault != qp)
+		fault = &(*fault)->next_fault;
+	if (*fault != NULL)
+		*fault = qp->next_fault;
+	ib->num_qps--;
+}
+
+bool
+crpc_ib_qp_destroy(struct crpc_ib_qp *qp)
+{
+	struct crpc_ib *ib = crpc_ib_of(qp->base.dev);
+	int rc = qp->ibqp != NULL ? ibv_destroy_qp(qp->ibqp) : 0;
+
+	if (rc == 0)
+		return true;
+	qp->next = ib->kept;
+	ib->kept = qp;
+	crpc_err("qp_free: qp 0x%x: %s: its memory stays until the device is closed",
+		qp->ibqp->qp_num, strerror(rc));
+	return false;
+}
+
+void
+crpc_ib_kept_free(struct crpc_ib *ib, bool (*end)(struct crpc_ib_qp *qp))
+{
+	struct crpc_ib_qp *qp = ib->kept, *next;
+
+	for (ib->kept = NULL; qp != NULL; qp = next) {
+		next = qp->next;
+		end(qp);
+	}
+}
+
+/* ---- errors ---- */
+
+crpc_noinline void
+crpc_ib_fault(struct crpc_ib_qp *qp, int status, uint32_t wr_id, const char *why)
+{
+	struct crpc_ib *ib = crpc_ib_of(qp->base.dev);
+
+	qp->state = CRPC_IB_ERROR;
+	if (qp->fault != 0)
+		return;
+	crpc_err("qp 0x%x (id %u): %s (wr_id %u): the QP is closed", qp->qpn, qp->base.id, why,
+		wr_id);
+	qp->fault = (int16_t)status;
+	qp->fault_wr_id = wr_id;
+	qp->next_fault = ib->faults;
+	ib->faults = qp;
+	crpc_store_relaxed(&ib->attention, 1);
+}
+
+crpc_noinline void
+crpc_ib_all_fault(struct crpc_ib *ib)
+{
+	for (struct crpc_ib_qp *qp = ib->qps; qp != NULL; qp = qp->next) {
+		if (qp->kind != CRPC_IB_DCI && qp->state != CRPC_IB_RETIRED)
+			crpc_ib_fault(qp, -EIO, 0, "the device or its completion queue has failed");
+	}
+}
+
+crpc_noinline uint16_t
+crpc_ib_faults_take(struct crpc_ib *ib, struct crpc_rdma_cqe *out, uint16_t n,
+	void (*to_error)(struct crpc_ib_qp *qp))
+{
+	struct crpc_ib_qp *qp;
+	uint16_t got = 0;
+
+	while (ib->faults != NULL && got < n) {
+		qp = ib->faults;
+		ib->faults = qp->next_fault;
+		to_error(qp);
+		if (qp->state == CRPC_IB_RETIRED)
+			continue;
+		out[got++] = (struct crpc_rdma_cqe){
+			.type = CRPC_RDMA_CQE_ERROR,
+			.status = qp->fault,
+			.qp_id = qp->base.id,
+			.wr_id = qp->fault_wr_id,
+		};
+		qp->is_failed = true;
+	}
+	return got;
+}
+
+void
+crpc_ib_to_error(struct crpc_ib_qp *qp)
+{
+	int rc = crpc_ib_state_set(qp->ibqp, IBV_QPS_ERR);
+
+	if (rc != 0)
+		crpc_warn("qp 0x%x to ERR: %s", qp->qpn, strerror(rc));
+}
+
+/* ---- addresses and states ---- */
+
+int
+crpc_ib_qp_in_order(struct crpc_rdma_qp *base)
+{
+	return ibv_query_qp_data_in_order(crpc_ib_qp_of(base)->ibqp, IBV_WR_RDMA_WRITE, 0);
+}
+
+void
+crpc_ib_qp_addr(const struct crpc_rdma_qp *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
+{
+	const struct crpc_ib_qp *qp = crpc_ib_qp_of(base);
+	struct crpc_ib *ib = crpc_ib_of(base->dev);
+	struct crpc_ib_addr a;
+
+	crpc_ib_refresh(ib);
+	a = (struct crpc_ib_addr){
+		.kind = qp->kind,
+		.qpn = qp->qpn,
+		.psn = qp->psn,
 		.lid = ib->port_attr.lid,
 		.link_layer = ib->port_attr.link_layer,
 		.mtu = ib->mtu,
-		.rd_atomic = kind == CRPC_IB_RC ? ib->rd_atomic : 0,
+		.rd_atomic = qp->kind == CRPC_IB_RC ? ib->rd_atomic : 0,
 		.gid_kind = ib->has_gid ? (uint8_t)(1 + ib->gid.gid_type) : 0,
-		.key = key,
+		.key = qp->key,
 	};
-
 	memcpy(a.gid, ib->gid.gid.raw, sizeof(a.gid));
-	return a;
+	crpc_ib_addr_encode(&a, addr);
 }
 
 /* What all routes of this port have in common. */
@@ -187,16 +332,6 @@ crpc_ib_state_set(struct ibv_qp *qp, enum ibv_qp_state state)
 	return ibv_modify_qp(qp, &attr, IBV_QP_STATE);
 }
 
-int
-crpc_ib_rc_fill(const struct crpc_ib *ib, const struct crpc_ib_addr *peer, struct ibv_qp_attr *attr)
-{
-	attr->path_mtu = (enum ibv_mtu)crpc_min(peer->mtu, attr->path_mtu);
-	attr->dest_qp_num = peer->qpn;
-	attr->rq_psn = peer->psn;
-	attr->max_rd_atomic = (uint8_t)crpc_min(ib->rd_atomic, peer->rd_atomic);
-	return crpc_ib_route_fill(ib, peer, &attr->ah_attr);
-}
-
 /* Whether an address is an IPv4 one: the two families of RoCE v2 do not reach each other. */
 static bool
 is_ipv4(const uint8_t gid[16])
@@ -236,8 +371,7 @@ crpc_ib_route_fill(
 	bool ethernet = ib->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
 	bool lid_is_enough = !ethernet && peer->lid != 0 &&
 		(ib->port_attr.flags & IBV_QPF_GRH_REQUIRED) == 0 &&
-		!(ib->has_gid && peer->gid_kind != 0 &&
-			memcmp(ib->gid.gid.raw, peer->gid, 8) != 0);
+		!(ib->has_gid && peer->gid_kind != 0 && memcmp(ib->gid.gid.raw, peer->gid, 8) != 0);
 
 	if (peer->link_layer != ib->port_attr.link_layer)
 		return crpc_fail(-EHOSTUNREACH, "connect: the peer's port is %s and this one is %s",
@@ -249,6 +383,46 @@ crpc_ib_route_fill(
 	ah->dlid = peer->lid;
 	if (!lid_is_enough)
 		memcpy(ah->grh.dgid.raw, peer->gid, sizeof(peer->gid));
+	return 0;
+}
+
+/* From INIT to RTS, with what only the peer's address has. */
+static int
+rc_connect(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer)
+{
+	const struct crpc_ib *ib = crpc_ib_of(qp->base.dev);
+	struct ibv_qp_attr attr = crpc_ib_attr(ib, qp->psn, qp->key);
+	int rc;
+
+	attr.qp_state = IBV_QPS_INIT;
+	attr.path_mtu = (enum ibv_mtu)crpc_min(peer->mtu, attr.path_mtu);
+	attr.dest_qp_num = peer->qpn;
+	attr.rq_psn = peer->psn;
+	attr.max_rd_atomic = (uint8_t)crpc_min(ib->rd_atomic, peer->rd_atomic);
+	rc = crpc_ib_route_fill(ib, peer, &attr.ah_attr);
+	return rc != 0 ? rc : crpc_ib_move(CRPC_IB_RC, qp->ibqp, &attr, IBV_QPS_RTS);
+}
+
+int
+crpc_ib_connect(struct crpc_ib_qp *qp, const uint8_t bytes[CRPC_RDMA_ADDR_LEN],
+	int (*dc)(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer))
+{
+	struct crpc_ib_addr peer;
+	int rc;
+
+	if (qp->connected)
+		return crpc_fail(
+			-EISCONN, "connect: qp 0x%x is connected already: make a new one", qp->qpn);
+	if (qp->state != CRPC_IB_IDLE)
+		return crpc_fail(-EIO, "connect: qp 0x%x is broken: make a new one", qp->qpn);
+	crpc_ib_refresh(crpc_ib_of(qp->base.dev));
+	rc = crpc_ib_addr_decode(bytes, qp->kind, &peer);
+	if (rc == 0)
+		rc = qp->kind == CRPC_IB_DC ? dc(qp, &peer) : rc_connect(qp, &peer);
+	if (rc != 0)
+		return rc;
+	qp->connected = true;
+	qp->state = CRPC_IB_READY;
 	return 0;
 }
 
@@ -279,4 +453,39 @@ crpc_ib_ah_make(const struct crpc_ib *ib, const struct crpc_ib_addr *peer)
 	crpc_err("connect: no address handle for qp 0x%x: %s", peer->qpn, strerror(errno));
 	errno = errno == ENOMEM ? ENOMEM : EHOSTUNREACH;
 	return NULL;
+}
+
+void *
+crpc_ib_ah_new(const struct crpc_rdma_qp *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN], size_t size,
+	struct crpc_ib_addr *peer)
+{
+	struct crpc_ib *ib = crpc_ib_of(ud->dev);
+	struct crpc_ib_ah *ah;
+
+	crpc_ib_refresh(ib);
+	if (crpc_ib_addr_decode(bytes, CRPC_IB_UD, peer) != 0)
+		return crpc_null(-EPROTO);
+	ah = calloc(1, size);
+	if (ah == NULL)
+		return NULL;
+	ah->base.dev = ud->dev;
+	ah->ibah = crpc_ib_ah_make(ib, peer);
+	if (ah->ibah == NULL) {
+		free(ah); /* errno stays. */
+		return NULL;
+	}
+	ib->num_ahs++;
+	return ah;
+}
+
+void
+crpc_ib_ah_free(struct crpc_rdma_ah *base)
+{
+	struct crpc_ib_ah *ah = crpc_container_of(base, struct crpc_ib_ah, base);
+	int rc = ibv_destroy_ah(ah->ibah);
+
+	if (rc != 0)
+		crpc_err("ah_free: %s", strerror(rc));
+	crpc_ib_of(base->dev)->num_ahs--;
+	free(ah);
 }

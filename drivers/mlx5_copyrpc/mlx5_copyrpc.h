@@ -21,7 +21,7 @@
  *     blocks   | done | A A B A C C | free |        A, B, C: WQEs of queue pairs
  *                     ci            pi
  *
- * States of a queue pair (crpc_mlx5_qp.state):
+ * States of a queue pair (enum crpc_ib_state):
  *
  *     create -> IDLE --connect--> READY --error CQE, or a WR that cannot be built--> ERROR -> free
  *
@@ -41,31 +41,19 @@
 
 #include "crpc_atomic.h"
 #include "crpc_ib.h"
-#include "crpc_owner.h"
 #include "crpc_tel.h"
 #include "mlx5_prm.h"
-
-/** WQEs between two completions that the driver requests by itself, at most. */
-#define CRPC_MLX5_SIGNAL_EVERY_MAX 64
 
 /** Blocks of a DC initiator's send queue, as WRs of the largest WQE. */
 #define CRPC_MLX5_DCI_DEPTH 128
 /** WQEs between two completions of a DC initiator, at most. */
 #define CRPC_MLX5_DCI_SIGNAL_EVERY 32
 
-enum crpc_mlx5_qp_state {
-	CRPC_MLX5_QP_IDLE,
-	CRPC_MLX5_QP_READY,
-	CRPC_MLX5_QP_ERROR,
-	CRPC_MLX5_QP_RETIRED,  /**< A DC one that takes and reports nothing any more. */
-	CRPC_MLX5_QP_DRAINING, /**< An initiator that takes nothing until all of it is done. */
-};
-
 /** A doorbell (BlueFlame) register. QPs may share one, so the half in turn is kept with it. */
 struct crpc_mlx5_bf {
 	uint8_t *reg;
-	uint32_t size;   /**< Bytes of a half; 0: a doorbell only, no BlueFlame. */
-	uint32_t offset; /**< Of the half to write next: 0 or size. */
+	uint32_t size;             /**< Bytes of a half; 0: a doorbell only, no BlueFlame. */
+	uint32_t offset;           /**< Of the half to write next: 0 or size. */
 	struct crpc_mlx5_bf *next; /**< Of the device. */
 };
 
@@ -112,38 +100,20 @@ struct crpc_mlx5_rq {
 
 /** A queue pair's datapath. */
 struct crpc_mlx5_qp {
-	union { /* They have the same members. */
-		struct crpc_rdma_qp base;
-		struct crpc_rdma_ud ud;
-	};
-	uint8_t state;  /**< enum crpc_mlx5_qp_state. */
-	uint8_t kind;   /**< enum crpc_ib_kind. */
-	bool is_failed; /**< The cause of ERROR was reported to the user. */
-	int16_t fault;  /**< -errno that poll has to report before anything else; 0: none. */
-	uint32_t fault_wr_id;
-	uint32_t qpn;
+	struct crpc_ib_qp ib;
 	struct crpc_mlx5_sq *sq; /**< Where its WQEs go: own, or an initiator's. */
-	uint32_t depth;          /**< WRs outstanding at most. */
-	uint32_t posted;         /**< WRs ever posted, running free. */
-	uint32_t retired;        /**< Of these: known to be done. */
-	uint32_t reported;       /**< Of these: reported to the user. */
-	uint32_t unsignalled;    /**< WRs since the last completion that covers all of its own. */
-	uint32_t signal_every;
-	uint32_t signals; /**< sq->signals when unsignalled began to count. */
-	uint32_t inline_max;
-	uint32_t bb_max;       /**< Blocks of its largest WQE. */
-	uint32_t av_len;       /**< DC: 48, or 16 where the compact form will do; else 0. */
-	struct mlx5_wqe_av av; /**< DC: the peer's, as a WQE has it. */
+	uint32_t signals;        /**< sq->signals when unsignalled began to count. */
+	uint32_t bb_max;         /**< Blocks of its largest WQE. */
+	uint32_t av_len;         /**< DC: 48, or 16 where the compact form will do; else 0. */
+	struct mlx5_wqe_av av;   /**< DC: the peer's, as a WQE has it. */
 	struct crpc_mlx5_rq rq;
-	struct crpc_mlx5_sq own;         /**< Unused in a DC queue pair. */
-	struct crpc_mlx5_qp *next_fault; /**< In dev->faults. */
+	struct crpc_mlx5_sq own; /**< Unused in a DC queue pair. */
 };
 
 /** The receivers of datagrams. */
 struct crpc_mlx5_ah {
-	struct crpc_rdma_ah base;
+	struct crpc_ib_ah ib;
 	struct mlx5_wqe_av av; /**< As a WQE has it. */
-	struct ibv_ah *ibah;
 };
 
 /** Completion queue. The device writes buf and reads dbrec. */
@@ -169,56 +139,35 @@ struct crpc_mlx5_table {
 
 /** A device's datapath. */
 struct crpc_mlx5_dev {
-	struct crpc_rdma base;
+	/** Its attention is not 0: there are faults, one of the next two is not empty, an initiator
+	 *  drains or failed, the device failed, or telemetry asks. */
+	struct crpc_ib ib;
 	struct crpc_mlx5_cq cq;
 	struct crpc_mlx5_table table;
-	struct crpc_mlx5_qp *faults;     /**< QPs whose error has no CQE. */
 	struct crpc_mlx5_ud *held;       /**< Those with buffers to hand back at the next poll. */
 	struct crpc_mlx5_qp_ctl *ending; /**< Freed, but the device still has WQEs of theirs. */
-	/**
-	 * Not 0: one of these three is not empty, an initiator drains or failed, the device failed,
-	 * or telemetry asks. The last two are other threads'.
-	 */
-	_Atomic uint32_t attention;
-	_Atomic uint32_t failed; /**< All queue pairs break; another thread's, too. */
 	struct crpc_tel_box *tel;
 	uint32_t num_dcis;
 	struct crpc_mlx5_dci *dci[CRPC_RDMA_DCIS_MAX];
 	uint64_t drain_ns;
 	crpc_ib_progress progress; /**< NULL on a real card. */
-	struct ibv_context *context;
-	struct crpc_rdma_stats stats;
-	struct crpc_owner owner; /**< The thread that polled or posted first. */
 };
 
 /** A device. */
 struct crpc_mlx5_dev_ctl {
 	struct crpc_mlx5_dev dp;
-	struct crpc_ib ib;
 	struct ibv_cq *cq;
-	uint32_t dcis;         /**< Initiators to make with the first DC queue pair. */
-	uint32_t signal_every; /**< As configured; 0: by the queue's depth. */
-	uint8_t blueflame;     /**< enum crpc_rdma_blueflame. */
-	bool compressed;       /**< The device may compress completions. */
-	struct crpc_mlx5_bf *bfs;      /**< All registers that queue pairs were given. */
-	struct crpc_mlx5_qp_ctl *qps;  /**< All of them; the table is made from this list. */
-	struct crpc_mlx5_qp_ctl *kept; /**< Freed, but the device did not destroy them. */
+	uint32_t dcis;            /**< Initiators to make with the first DC queue pair. */
+	struct crpc_mlx5_bf *bfs; /**< All registers that queue pairs were given. */
 };
 
 /** A queue pair. */
 struct crpc_mlx5_qp_ctl {
 	struct crpc_mlx5_qp dp;
-	struct ibv_qp *ibqp; /**< DC: the target; NULL once it has ended. */
-	struct ibv_srq *srq; /**< DC: what the target receives from. */
-	struct ibv_ah *ibah; /**< DC: of the peer. */
-	struct ibv_mr *mr;   /**< UD: of the receive buffers. */
-	void *memory;        /**< UD: these. DCI: for what is posted again. */
-	uint64_t key;        /**< That a sender needs: Q_Key of datagrams, DC access key. */
-	uint32_t psn;
-	uint32_t rq_depth;
-	uint32_t cq_share; /**< Completions set aside for it. */
-	bool connected;
-	struct crpc_mlx5_qp_ctl *next;
+	struct ibv_srq *srq;                  /**< DC: what the target receives from. */
+	struct ibv_ah *ibah;                  /**< DC: of the peer. */
+	struct ibv_mr *mr;                    /**< UD: of the receive buffers. */
+	void *memory;                         /**< UD: these. DCI: for what is posted again. */
 	struct crpc_mlx5_qp_ctl *next_ending; /**< DC: in dev->ending. */
 };
 
@@ -243,22 +192,30 @@ struct crpc_mlx5_dci {
 	uint8_t *copy;                /**< Their bytes. */
 	uint32_t flushed;             /**< In ERROR: blocks up to here were flushed. */
 	uint32_t resets;              /**< Times that it was taken out of an error. */
-	bool stopped;       /**< DRAINING took too long: it was stopped, and flushes all. */
-	uint64_t rest_ns;   /**< DRAINING, ERROR: time that the device has to complete all. */
+	bool stopped;          /**< DRAINING took too long: it was stopped, and flushes all. */
+	uint64_t rest_ns;      /**< DRAINING, ERROR: time that the device has to complete all. */
 	uint64_t rest_part_ns; /**< The most that counts of it between two looks. */
-	uint64_t looked_ns; /**< When some of that was counted. */
+	uint64_t looked_ns;    /**< When some of that was counted. */
 };
 
 static inline struct crpc_mlx5_dev_ctl *
 crpc_mlx5_dev_ctl(struct crpc_rdma *dev)
 {
-	return crpc_container_of(dev, struct crpc_mlx5_dev_ctl, dp.base);
+	return crpc_container_of(dev, struct crpc_mlx5_dev_ctl, dp.ib.base);
 }
 
 static inline struct crpc_mlx5_qp_ctl *
 crpc_mlx5_qp_ctl(struct crpc_rdma_qp *qp)
 {
-	return crpc_container_of(qp, struct crpc_mlx5_qp_ctl, dp.base);
+	return crpc_container_of(qp, struct crpc_mlx5_qp_ctl, dp.ib.base);
+}
+
+/** Of a queue pair in a list of the device's. */
+static inline struct crpc_mlx5_qp_ctl *
+crpc_mlx5_qp_of(const struct crpc_ib_qp *qp)
+{
+	return crpc_container_of(
+		(struct crpc_ib_qp *)(uintptr_t)qp, struct crpc_mlx5_qp_ctl, dp.ib);
 }
 
 /* mlx5_datapath.c */
@@ -271,25 +228,14 @@ void crpc_mlx5_sq_ring(
 	struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start);
 
 /* mlx5_cq.c: the rare side of the completion queue. */
-int crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf);
-/**
- * Writes a compressed session that starts at cq->ci out as single entries, in place. False: it is
- * not one that a device writes.
- */
-bool crpc_mlx5_cq_expand(struct crpc_mlx5_cq *cq);
+int crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth);
 /** Takes the unread completions of a destroyed QP out of the queue: its QPN may be given to another
  *  one, as is its room. The device may overwrite what was read before. */
 void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
 
 /* mlx5_error.c: the rare side of the datapath. */
-/** The QP cannot go on and no CQE reports it: poll will. Logs the cause. */
-void crpc_mlx5_qp_fault(struct crpc_mlx5_qp *qp, int status, uint32_t wr_id, const char *why);
-/** The same for what a completion names, which may be an initiator: that is given up. */
+/** The queue pair that a completion names cannot go on; an initiator is given up. */
 void crpc_mlx5_cqe_fault(struct crpc_mlx5_qp *qp, const char *why);
-/** The device failed: all queue pairs do. */
-void crpc_mlx5_all_fault(struct crpc_mlx5_dev *dev);
-/** Reports faults; how many completions were written. */
-uint16_t crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n);
 /** Decodes an error CQE; 1 if out was written, 0 if there is nothing new to report. */
 uint16_t crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 	const union crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out);
@@ -323,18 +269,18 @@ struct crpc_mlx5_qp_ctl *crpc_mlx5_qp_make(
 /** Destroys it, and forgets its completions. What the device does not destroy stays in memory until
  *  the device is closed, and what it completes there is skipped. */
 void crpc_mlx5_qp_end(struct crpc_mlx5_qp_ctl *qp);
-/** Tries again to destroy what was kept. */
-void crpc_mlx5_kept_free(struct crpc_mlx5_dev_ctl *dev);
-/** Moves the QP to the error state, so that the device flushes what is outstanding on it. */
-void crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp);
+/** Frees what there is of it. False: the device may still use it, so it is kept. */
+bool crpc_mlx5_objects_free(struct crpc_ib_qp *qp);
+/** Moves it to the error state, so that the device flushes what is outstanding on it. */
+void crpc_mlx5_qp_to_error(struct crpc_ib_qp *qp);
 /** Hands the device its first receives: after INIT, on whose way rdma-core clears the records. */
 void crpc_mlx5_rq_start(struct crpc_mlx5_qp_ctl *qp);
 /** Writes the receives of a whole queue, which have no buffers but for UD. */
 void crpc_mlx5_rq_prefill(
 	uint8_t kind, const struct crpc_mlx5_ud *ud, void *buf, uint32_t num, uint32_t stride);
-/** Makes an address handle for the peer, and copies its vector; full: a WQE needs all of it. NULL
- *  with errno. */
-struct ibv_ah *crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev,
+/** Copies the vector of the peer that an address handle is of; *full: a WQE needs all of it. 0 or
+ *  -EHOSTUNREACH. */
+int crpc_mlx5_av_get(const struct crpc_mlx5_dev_ctl *dev, struct ibv_ah *ah,
 	const struct crpc_ib_addr *peer, struct mlx5_wqe_av *av, bool *full);
 /** Makes an empty table with room for @p num QPs; 0 or -ENOMEM. */
 int crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num);
@@ -355,7 +301,7 @@ void crpc_mlx5_dc_free(struct crpc_rdma_qp *qp);
 int crpc_mlx5_dc_drain(struct crpc_rdma_qp *qp);
 /** Frees what was freed by the user and is over now, some at a time; true: there may be more. */
 bool crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev);
-int crpc_mlx5_dc_connect(struct crpc_mlx5_qp_ctl *dc, const struct crpc_ib_addr *peer);
+int crpc_mlx5_dc_connect(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer);
 /** Ends the target of a DC queue pair: nothing is received any more. */
 void crpc_mlx5_dct_end(struct crpc_mlx5_qp_ctl *dc);
 
@@ -381,18 +327,13 @@ struct crpc_rdma_qp *crpc_mlx5_qp_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
 void crpc_mlx5_qp_free(struct crpc_rdma_qp *qp);
 int crpc_mlx5_qp_drain(struct crpc_rdma_qp *qp);
-void crpc_mlx5_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 int crpc_mlx5_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 
 /* mlx5_ud.c */
 int crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);
-struct crpc_rdma_ud *crpc_mlx5_ud_create(
-	struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
-void crpc_mlx5_ud_free(struct crpc_rdma_ud *ud);
-void crpc_mlx5_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
+void crpc_mlx5_ud_forget(struct crpc_mlx5_ud *ud);
 struct crpc_rdma_ah *crpc_mlx5_ah_create(
-	struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
-void crpc_mlx5_ah_free(struct crpc_rdma_ah *ah);
+	struct crpc_rdma_qp *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 
 /* mlx5_dump.c: text of what the device sees; never more than len bytes with the 0, as snprintf. */
 /** The send WQE whose first block is @p idx, in the ring of @p bb_count blocks at @p ring; dc: the

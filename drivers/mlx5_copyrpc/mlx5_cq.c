@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The rare side of the completion queue: its memory, taken over from rdma-core; compressed
- * sessions, which are written out as single entries; the entries of a queue pair that is destroyed.
+ * The rare side of the completion queue: its memory, taken over from rdma-core; the entries of a
+ * queue pair that is destroyed.
  */
 #include <errno.h>
 #include <string.h>
@@ -10,22 +10,9 @@
 #include "crpc_log.h"
 #include "mlx5_ring.h"
 
-/* Whether the device can compress completions in the format that we read. */
-static bool
-can_compress(struct ibv_context *context)
-{
-	struct mlx5dv_context attr = {.comp_mask = MLX5DV_CONTEXT_MASK_CQE_COMPRESION};
-
-	return mlx5dv_query_device(context, &attr) == 0 &&
-		(attr.comp_mask & MLX5DV_CONTEXT_MASK_CQE_COMPRESION) != 0 &&
-		attr.cqe_comp_caps.max_num > 1 &&
-		(attr.cqe_comp_caps.supported_format & MLX5DV_CQE_RES_FORMAT_HASH) != 0;
-}
-
 int
-crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
+crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth)
 {
-	uint32_t depth = conf->cq_depth;
 	struct mlx5dv_cq_init_attr dv_attr = {
 		.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE,
 		.cqe_size = CRPC_MLX5_CQE,
@@ -37,15 +24,7 @@ crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *co
 	struct mlx5dv_obj obj = {.cq = {.out = &raw}};
 	struct ibv_cq_ex *ex;
 
-	dev->compressed = conf->cqe_compression && can_compress(dev->dp.context);
-	if (dev->compressed) {
-		dv_attr.comp_mask |= MLX5DV_CQ_INIT_ATTR_MASK_COMPRESSED_CQE;
-		dv_attr.cqe_comp_res_format = MLX5DV_CQE_RES_FORMAT_HASH;
-	} else if (conf->cqe_compression) {
-		crpc_notice("open: device %s does not compress completions",
-			ibv_get_device_name(dev->dp.context->device));
-	}
-	ex = mlx5dv_create_cq(dev->dp.context, &attr, &dv_attr);
+	ex = mlx5dv_create_cq(dev->dp.ib.context, &attr, &dv_attr);
 	if (ex == NULL)
 		return crpc_fail(errno == EINVAL ? -EINVAL : -ENOMEM,
 			"open: a completion queue of %u: %s", depth, strerror(errno));
@@ -65,64 +44,8 @@ crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *co
 		cq->buf[i].ok.op_own |= MLX5_CQE_OWNER_MASK;
 	cq->dbrec = (_Atomic uint32_t *)(void *)&raw.dbrec[0];
 	cq->mask = raw.cqe_cnt - 1;
-	dev->ib.cq_depth = depth;
+	dev->dp.ib.cq_depth = depth;
 	return 0;
-}
-
-/* One completion of a session, as the device would have written it alone. */
-static void
-mini_write(const struct crpc_mlx5_cq *cq, uint32_t at, const union crpc_mlx5_cqe *title,
-	const struct crpc_mlx5_mini_cqe *mini, uint32_t place)
-{
-	union crpc_mlx5_cqe cqe = *title;
-	bool owner = (at & (cq->mask + 1)) != 0;
-
-	cqe.ok.byte_cnt = mini->byte_cnt;
-	if (title->ok.op_own >> 4 == MLX5_CQE_REQ) {
-		cqe.ok.wqe_counter = mini->wqe_counter;
-		cqe.ok.sop_drop_qpn = htobe32((be32toh(title->ok.sop_drop_qpn) & CRPC_IB_QPN_MASK) |
-			(uint32_t)mini->wqe_opcode << 24);
-	} else {
-		cqe.ok.wqe_counter = htobe16((uint16_t)(be16toh(title->ok.wqe_counter) + place));
-	}
-	cqe.ok.op_own = (uint8_t)((title->ok.op_own & 0xf0) | owner);
-	cq->buf[at & cq->mask] = cqe;
-}
-
-bool
-crpc_mlx5_cq_expand(struct crpc_mlx5_cq *cq)
-{
-	struct crpc_mlx5_mini_cqe mini[CRPC_MLX5_MINI_PER_CQE];
-	union crpc_mlx5_cqe title = cq->buf[cq->ci & cq->mask];
-	uint32_t count = be32toh(title.ok.byte_cnt), from;
-
-	if (count < 2 || count > cq->mask + 1)
-		return false;
-	for (uint32_t i = 0; i < count; i++) {
-		if (i % CRPC_MLX5_MINI_PER_CQE == 0) {
-			/* Aside, as it lies where its own completions will. */
-			from = cq->ci + (i != 0 ? i : 1);
-			memcpy(mini, &cq->buf[from & cq->mask], sizeof(mini));
-		}
-		mini_write(cq, cq->ci + i, &title, &mini[i % CRPC_MLX5_MINI_PER_CQE], i);
-	}
-	return true;
-}
-
-/* Looks past the next unread completion; sessions are written out on the way. False: there is
- * none. */
-static bool
-cqe_ahead(struct crpc_mlx5_cq *walk, const struct crpc_mlx5_cq *cq)
-{
-	uint64_t tail;
-
-	if (walk->ci - cq->ci > walk->mask || crpc_mlx5_cqe_next(walk, &tail) == NULL)
-		return false;
-	crpc_dma_rmb();
-	if (CRPC_MLX5_TAIL_FORMAT(tail) == CRPC_MLX5_CQE_COMPRESSED)
-		crpc_mlx5_cq_expand(walk);
-	walk->ci++;
-	return true;
 }
 
 void
@@ -131,10 +54,12 @@ crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn)
 	struct crpc_mlx5_cq walk = *cq;
 	const union crpc_mlx5_cqe *from;
 	union crpc_mlx5_cqe *cqe;
+	uint64_t tail;
 	uint32_t to;
 
-	while (cqe_ahead(&walk, cq))
-		;
+	while (walk.ci - cq->ci <= walk.mask && crpc_mlx5_cqe_next(&walk, &tail) != NULL)
+		walk.ci++;
+	crpc_dma_rmb();
 	/* Those of other queue pairs are moved towards the newest, as rdma-core does it. */
 	for (to = walk.ci; walk.ci != cq->ci;) {
 		from = &cq->buf[--walk.ci & cq->mask];

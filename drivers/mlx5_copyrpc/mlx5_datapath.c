@@ -15,14 +15,14 @@
 void
 crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start)
 {
-	dev->stats.wqes += n;
-	dev->stats.wqebbs += sq->pi - start;
-	dev->stats.doorbells++;
-	dev->stats.blueflame +=
+	dev->ib.base.stats.wqes += n;
+	dev->ib.base.stats.wqebbs += sq->pi - start;
+	dev->ib.base.stats.doorbells++;
+	dev->ib.base.stats.blueflame +=
 		crpc_mlx5_ring(sq, crpc_mlx5_block(sq, sq->newest), n == 1 ? sq->pi - start : 0);
 	/* A card acts on its doorbell at once; a NIC in software uses the caller's time. */
 	if (dev->progress != NULL)
-		dev->progress(dev->context);
+		dev->progress(dev->ib.context);
 }
 
 /*
@@ -35,12 +35,13 @@ signal_due(struct crpc_mlx5_sq *sq, struct crpc_mlx5_qp *qp, bool wanted)
 {
 	if (qp->signals != sq->signals) { /* Another queue pair's covers all of ours so far. */
 		qp->signals = sq->signals;
-		qp->unsignalled = 0;
+		qp->ib.unsignalled = 0;
 	}
-	if (!wanted && ++sq->unsignalled < sq->signal_every && ++qp->unsignalled < qp->signal_every)
+	if (!wanted && ++sq->unsignalled < sq->signal_every &&
+		++qp->ib.unsignalled < qp->ib.signal_every)
 		return false;
 	sq->unsignalled = 0;
-	qp->unsignalled = 0;
+	qp->ib.unsignalled = 0;
 	qp->signals = ++sq->signals;
 	return true;
 }
@@ -49,17 +50,18 @@ signal_due(struct crpc_mlx5_sq *sq, struct crpc_mlx5_qp *qp, bool wanted)
 crpc_inline uint16_t
 post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const void *requests, uint16_t n)
 {
-	struct crpc_mlx5_dev *dev = crpc_container_of(qp->base.dev, struct crpc_mlx5_dev, base);
+	struct crpc_mlx5_dev *dev =
+		crpc_container_of(qp->ib.base.dev, struct crpc_mlx5_dev, ib.base);
 	struct crpc_mlx5_sq *sq = qp->sq;
 	uint32_t most = sq->bb_mask + 1 - sq->reserved - qp->bb_max, start = sq->pi, ds;
 	struct crpc_mlx5_req req;
 	uint16_t i;
 	bool user;
 
-	crpc_owner_check(&dev->owner, "RDMA device");
-	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
+	crpc_owner_check(&dev->ib.base.owner, "RDMA device");
+	if (crpc_unlikely(qp->ib.state != CRPC_IB_READY))
 		return 0;
-	n = (uint16_t)crpc_min(n, qp->depth - crpc_mlx5_outstanding(qp));
+	n = (uint16_t)crpc_min(n, qp->ib.depth - crpc_ib_outstanding(&qp->ib));
 	for (i = 0; i < n && crpc_mlx5_sq_used(sq) <= most; i++) {
 		req = ud != NULL
 			? crpc_mlx5_dgram_req(ud, (const struct crpc_rdma_dgram *)requests + i)
@@ -67,13 +69,13 @@ post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const void *request
 		user = req.flags & CRPC_RDMA_WR_SIGNAL;
 		ds = crpc_mlx5_wqe_build(sq, &req, signal_due(sq, qp, user));
 		if (crpc_unlikely(ds == 0)) {
-			crpc_mlx5_qp_fault(qp, -EINVAL, req.wr_id, "a work request is not valid");
+			crpc_ib_fault(&qp->ib, -EINVAL, req.wr_id, "a work request is not valid");
 			/* The completion that it would have given will not come. */
 			sq->unsignalled = sq->signal_every;
 			break;
 		}
 		crpc_mlx5_sent_add(sq, qp, req.wr_id, user, crpc_mlx5_ds_to_bb(ds));
-		qp->posted++;
+		qp->ib.posted++;
 	}
 	if (crpc_likely(i != 0))
 		crpc_mlx5_sq_ring(dev, sq, i, start);
@@ -83,9 +85,9 @@ post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const void *request
 uint16_t
 crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
 {
-	struct crpc_mlx5_qp *qp = crpc_container_of(base, struct crpc_mlx5_qp, base);
+	struct crpc_mlx5_qp *qp = crpc_container_of(base, struct crpc_mlx5_qp, ib.base);
 
-	if (qp->kind == CRPC_IB_DC && (n == 0 || !crpc_mlx5_dci_choose(qp, wr->wr_id)))
+	if (qp->ib.kind == CRPC_IB_DC && (n == 0 || !crpc_mlx5_dci_choose(qp, wr->wr_id)))
 		return 0;
 	return post(qp, NULL, wr, n);
 }
@@ -93,7 +95,7 @@ crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_
 uint16_t
 crpc_mlx5_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *dgram, uint16_t n)
 {
-	struct crpc_mlx5_ud *ud = crpc_container_of(base, struct crpc_mlx5_ud, qp.dp.ud);
+	struct crpc_mlx5_ud *ud = crpc_container_of(&base->qp, struct crpc_mlx5_ud, qp.dp.ib.base);
 
 	return post(&ud->qp.dp, ud, dgram, n);
 }
@@ -107,21 +109,21 @@ send_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint64_t tail,
 	const struct crpc_mlx5_sent *sent = crpc_mlx5_sent_find(sq, CRPC_MLX5_TAIL_COUNTER(tail));
 	struct crpc_mlx5_qp *owner;
 
-	dev->stats.send_cqes++;
+	dev->ib.base.stats.send_cqes++;
 	if (crpc_unlikely(sent == NULL)) {
 		crpc_mlx5_cqe_fault(qp, "a completion names a WQE that is not outstanding");
 		return 0;
 	}
 	owner = crpc_mlx5_retire_to(sq, sent->start);
-	if (crpc_unlikely(qp->state == CRPC_MLX5_QP_DRAINING) && crpc_mlx5_sq_used(sq) == 0)
-		qp->state = CRPC_MLX5_QP_READY;
+	if (crpc_unlikely(qp->ib.state == CRPC_IB_DRAINING) && crpc_mlx5_sq_used(sq) == 0)
+		qp->ib.state = CRPC_IB_READY;
 	if (!sent->user || crpc_mlx5_is_silent(owner))
 		return 0;
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_SEND,
-		.qp_id = owner->base.id,
+		.qp_id = owner->ib.base.id,
 		.wr_id = sent->wr_id,
-		.wrs = crpc_mlx5_report_take(owner),
+		.wrs = crpc_ib_report_take(&owner->ib),
 	};
 	return 1;
 }
@@ -137,7 +139,7 @@ static inline uint16_t
 recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_mlx5_cqe *cqe,
 	struct crpc_rdma_cqe *out, struct refill *refill)
 {
-	dev->stats.recv_cqes++;
+	dev->ib.base.stats.recv_cqes++;
 	if (crpc_likely(qp->rq.state == CRPC_MLX5_RQ_CLEAN)) {
 		qp->rq.state = CRPC_MLX5_RQ_DIRTY;
 		refill->qp[refill->num++] = qp;
@@ -145,11 +147,11 @@ recv_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_m
 		crpc_mlx5_cqe_fault(qp, "a completion names a message of no known kind");
 		return 0;
 	}
-	dev->stats.recv_posted++;
+	dev->ib.base.stats.recv_posted++;
 	qp->rq.posted++;
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_RECV,
-		.qp_id = qp->base.id,
+		.qp_id = qp->ib.base.id,
 		.imm = be32toh(cqe->ok.imm_inval_pkey),
 		.byte_len = be32toh(cqe->ok.byte_cnt),
 	};
@@ -164,7 +166,7 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_
 	struct crpc_mlx5_ud *ud = qp->rq.ud;
 	uint32_t len = be32toh(cqe->ok.byte_cnt);
 
-	dev->stats.recv_cqes++;
+	dev->ib.base.stats.recv_cqes++;
 	if (crpc_unlikely(
 		    ud == NULL || len < CRPC_IB_GRH || len > CRPC_IB_GRH + CRPC_IB_UD_LEN_MAX)) {
 		crpc_mlx5_cqe_fault(qp, "a completion names a message of no known kind");
@@ -173,11 +175,11 @@ dgram_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, const union crpc_
 	if (ud->held++ == 0) {
 		ud->next_held = dev->held;
 		dev->held = ud;
-		crpc_store_relaxed(&dev->attention, 1);
+		crpc_store_relaxed(&dev->ib.attention, 1);
 	}
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_DGRAM,
-		.qp_id = qp->base.id,
+		.qp_id = qp->ib.base.id,
 		.imm = be32toh(cqe->ok.imm_inval_pkey),
 		.byte_len = len - CRPC_IB_GRH,
 		.data = ud->buf +
@@ -198,7 +200,7 @@ held_return(struct crpc_mlx5_dev *dev)
 	for (struct crpc_mlx5_ud *ud = dev->held; ud != NULL; ud = ud->next_held) {
 		rq = &ud->qp.dp.rq;
 		rq->posted += ud->held;
-		dev->stats.recv_posted += ud->held;
+		dev->ib.base.stats.recv_posted += ud->held;
 		ud->held = 0;
 		/* Release: what was read of the buffers was read before. */
 		crpc_store_release(rq->dbrec, htobe32(rq->posted & CRPC_MLX5_WQE_CTR_MASK));
@@ -215,17 +217,17 @@ attend(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 
 	/* Acquire: pairs with the question's R2, and with set_failed(). First, as what comes later
 	 * must stay. */
-	crpc_exchange_acq_rel(&dev->attention, 0);
-	if (crpc_load_relaxed(&dev->failed) != 0) {
-		crpc_store_relaxed(&dev->failed, 0);
-		crpc_mlx5_all_fault(dev);
+	crpc_exchange_acq_rel(&dev->ib.attention, 0);
+	if (crpc_load_relaxed(&dev->ib.failed) != 0) {
+		crpc_store_relaxed(&dev->ib.failed, 0);
+		crpc_ib_all_fault(&dev->ib);
 	}
 	held_return(dev);
-	got = crpc_mlx5_faults_take(dev, out, n);
+	got = crpc_ib_faults_take(&dev->ib, out, n, crpc_mlx5_qp_to_error);
 	again = crpc_mlx5_dcis_turn(dev);
 	again |= crpc_mlx5_ending_take(dev);
-	if (again || dev->faults != NULL)
-		crpc_store_relaxed(&dev->attention, 1);
+	if (again || dev->ib.faults != NULL)
+		crpc_store_relaxed(&dev->ib.attention, 1);
 	if (dev->tel != NULL)
 		crpc_mlx5_tel_answer(dev);
 	return got;
@@ -240,6 +242,10 @@ cqe_take(struct crpc_mlx5_dev *dev, const union crpc_mlx5_cqe *cqe, uint64_t tai
 
 	if (crpc_unlikely(qp == NULL))
 		return 0;
+	if (crpc_unlikely(CRPC_MLX5_TAIL_FORMAT(tail) != 0)) {
+		crpc_mlx5_cqe_fault(qp, "a completion holds data, or is compressed");
+		return 0;
+	}
 	if (crpc_likely(opcode == MLX5_CQE_RESP_WR_IMM))
 		return recv_take(dev, qp, cqe, out, refill);
 	if (crpc_likely(opcode == MLX5_CQE_REQ))
@@ -268,25 +274,6 @@ refill_flush(struct crpc_mlx5_dev *dev, struct refill *refill)
 	}
 }
 
-/*
- * The next completion is not a single one with its data in memory. False: nor does it start a
- * session that can be read. It is skipped, and what else it reports is lost with it.
- */
-static crpc_noinline bool
-format_take(struct crpc_mlx5_dev *dev, uint64_t tail)
-{
-	struct crpc_mlx5_qp *qp = crpc_mlx5_table_find(&dev->table, CRPC_MLX5_TAIL_QPN(tail));
-
-	if (CRPC_MLX5_TAIL_FORMAT(tail) == CRPC_MLX5_CQE_COMPRESSED &&
-		crpc_mlx5_cq_expand(&dev->cq))
-		return true;
-	dev->cq.ci++;
-	if (qp != NULL)
-		crpc_mlx5_cqe_fault(
-			qp, "a completion holds data, or is compressed without a count");
-	return false;
-}
-
 static uint16_t
 drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16_t n)
 {
@@ -305,11 +292,6 @@ drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16
 			break;
 		/* Without it the fields below could be read before the owner bit, and be old. */
 		crpc_dma_rmb();
-		if (crpc_unlikely(CRPC_MLX5_TAIL_FORMAT(tail) != 0)) {
-			if (!format_take(dev, tail))
-				continue;
-			crpc_mlx5_cqe_next(cq, &tail);
-		}
 		cq->ci++;
 		got += cqe_take(dev, cqe, tail, &out[got], &refill);
 	}
@@ -321,23 +303,23 @@ drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16
 uint16_t
 crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 {
-	struct crpc_mlx5_dev *dev = crpc_container_of(base, struct crpc_mlx5_dev, base);
+	struct crpc_mlx5_dev *dev = crpc_container_of(base, struct crpc_mlx5_dev, ib.base);
 	uint32_t start = dev->cq.ci;
 	uint16_t got = 0;
 
-	crpc_owner_check(&dev->owner, "RDMA device");
+	crpc_owner_check(&dev->ib.base.owner, "RDMA device");
 	if (n > CRPC_BURST_MAX)
 		n = CRPC_BURST_MAX;
-	dev->stats.polls++;
-	if (crpc_load_relaxed(&dev->attention) != 0)
+	dev->ib.base.stats.polls++;
+	if (crpc_load_relaxed(&dev->ib.attention) != 0)
 		got = attend(dev, out, n);
 	got = drain(dev, out, got, n);
 	/*
 	 * A NIC in software works on our time: whenever the queue ran dry, not only when it was
 	 * empty from the start. Under load it never is, and what was posted would wait for turns.
 	 */
-	if (dev->progress != NULL && got < n && dev->progress(dev->context) != 0)
+	if (dev->progress != NULL && got < n && dev->progress(dev->ib.context) != 0)
 		got = drain(dev, out, got, n);
-	dev->stats.empty_polls += dev->cq.ci == start;
+	dev->ib.base.stats.empty_polls += dev->cq.ci == start;
 	return got;
 }

@@ -38,6 +38,7 @@ crpc_mlx5_dci_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *r
 static void
 dcis_gone_end(struct crpc_mlx5_dev_ctl *dev)
 {
+	struct crpc_mlx5_qp_ctl *qp;
 	struct crpc_mlx5_dci *dci;
 	uint32_t i = 0;
 
@@ -45,7 +46,8 @@ dcis_gone_end(struct crpc_mlx5_dev_ctl *dev)
 		dci = dev->dp.dci[i++];
 		if (!crpc_mlx5_dci_is_gone(dci))
 			continue;
-		for (struct crpc_mlx5_qp_ctl *qp = dev->qps; qp != NULL; qp = qp->next) {
+		for (struct crpc_ib_qp *ib = dev->dp.ib.qps; ib != NULL; ib = ib->next) {
+			qp = crpc_mlx5_qp_of(ib);
 			if (qp != &dci->qp && qp->dp.sq == &dci->qp.dp.own)
 				qp->dp.sq = &qp->dp.own;
 		}
@@ -76,23 +78,23 @@ crpc_mlx5_dcis_make(struct crpc_mlx5_dev_ctl *dev)
 int
 crpc_mlx5_srq_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 {
-	struct ibv_srq_init_attr attr = {.attr = {.max_wr = qp->rq_depth, .max_sge = 1}};
+	struct ibv_srq_init_attr attr = {.attr = {.max_wr = qp->dp.ib.rq_depth, .max_sge = 1}};
 	struct mlx5dv_srq raw = {0};
 	struct mlx5dv_obj obj = {.srq = {.out = &raw}};
 	uint32_t num;
 
-	qp->srq = ibv_create_srq(dev->ib.pd, &attr);
+	qp->srq = ibv_create_srq(dev->dp.ib.pd, &attr);
 	if (qp->srq == NULL)
 		return crpc_ib_errno("shared receive queue");
 	obj.srq.in = qp->srq;
 	num = mlx5dv_init_obj(&obj, MLX5DV_OBJ_SRQ) == 0 ? raw.tail - raw.head + 1 : 0;
-	if (raw.head != 0 || num < qp->rq_depth + 1 || num > 1u << 16 ||
+	if (raw.head != 0 || num < qp->dp.ib.rq_depth + 1 || num > 1u << 16 ||
 		raw.stride <
 			sizeof(struct mlx5_wqe_srq_next_seg) + sizeof(struct mlx5_wqe_data_seg))
 		return crpc_fail(-EINVAL,
 			"qp_create: rdma-core gave a shared receive queue of entries %u to %u of "
 			"%u bytes, needed are %u from 0",
-			raw.head, raw.tail, raw.stride, qp->rq_depth + 1);
+			raw.head, raw.tail, raw.stride, qp->dp.ib.rq_depth + 1);
 	crpc_mlx5_rq_prefill(CRPC_IB_DC, NULL, raw.buf, num, raw.stride);
 	qp->dp.rq.dbrec = (_Atomic uint32_t *)(void *)raw.dbrec;
 	return 0;
@@ -101,18 +103,18 @@ crpc_mlx5_srq_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 void
 crpc_mlx5_dct_end(struct crpc_mlx5_qp_ctl *dc)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(dc->dp.base.dev);
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(dc->dp.ib.base.dev);
 	int rc;
 
-	if (dc->ibqp == NULL)
+	if (dc->dp.ib.ibqp == NULL)
 		return;
-	rc = ibv_destroy_qp(dc->ibqp);
+	rc = ibv_destroy_qp(dc->dp.ib.ibqp);
 	if (rc != 0) {
-		crpc_warn("DC target 0x%x: %s", dc->dp.qpn, strerror(rc));
+		crpc_warn("DC target 0x%x: %s", dc->dp.ib.qpn, strerror(rc));
 	} else {
-		dc->ibqp = NULL;
+		dc->dp.ib.ibqp = NULL;
 		/* Its number may come back. */
-		crpc_mlx5_cq_forget(&dev->dp.cq, dc->dp.qpn);
+		crpc_mlx5_cq_forget(&dev->dp.cq, dc->dp.ib.qpn);
 	}
 	crpc_mlx5_table_fill(dev);
 }
@@ -122,7 +124,7 @@ crpc_mlx5_dc_drain(struct crpc_rdma_qp *base)
 {
 	struct crpc_mlx5_qp_ctl *dc = crpc_mlx5_qp_ctl(base);
 
-	dc->dp.state = CRPC_MLX5_QP_RETIRED;
+	dc->dp.ib.state = CRPC_IB_RETIRED;
 	crpc_mlx5_dct_end(dc);
 	return crpc_mlx5_dc_retire(dc) ? 0 : -EAGAIN;
 }
@@ -140,7 +142,7 @@ crpc_mlx5_dc_free(struct crpc_rdma_qp *base)
 	/* Its completions still need their room, so it stays among the device's queue pairs. */
 	dc->next_ending = dev->dp.ending;
 	dev->dp.ending = dc;
-	crpc_store_relaxed(&dev->dp.attention, 1);
+	crpc_store_relaxed(&dev->dp.ib.attention, 1);
 }
 
 bool
@@ -150,7 +152,7 @@ crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev)
 
 	for (uint32_t i = 0; i < ENDING_PER_POLL && *at != NULL; i++) {
 		dc = *at;
-		if (crpc_mlx5_outstanding(&dc->dp) != 0) {
+		if (crpc_ib_outstanding(&dc->dp.ib) != 0) {
 			at = &dc->next_ending;
 			continue;
 		}
@@ -161,15 +163,18 @@ crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev)
 }
 
 int
-crpc_mlx5_dc_connect(struct crpc_mlx5_qp_ctl *dc, const struct crpc_ib_addr *peer)
+crpc_mlx5_dc_connect(struct crpc_ib_qp *ib, const struct crpc_ib_addr *peer)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(dc->dp.base.dev);
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(ib->base.dev);
+	struct crpc_mlx5_qp_ctl *dc = crpc_mlx5_qp_of(ib);
 	struct crpc_mlx5_qp *qp = &dc->dp;
 	bool full;
 
-	dc->ibah = crpc_mlx5_av_make(dev, peer, &qp->av, &full);
+	dc->ibah = crpc_ib_ah_make(&dev->dp.ib, peer);
 	if (dc->ibah == NULL)
 		return -errno;
+	if (crpc_mlx5_av_get(dev, dc->ibah, peer, &qp->av, &full) != 0)
+		return -EHOSTUNREACH;
 	qp->av.key.dc_key = htobe64(peer->key);
 	qp->av_len = sizeof(qp->av);
 	if (!full) {

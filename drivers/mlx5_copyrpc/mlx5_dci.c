@@ -36,7 +36,7 @@
 bool
 crpc_mlx5_dci_is_gone(const struct crpc_mlx5_dci *dci)
 {
-	return dci->qp.dp.state == CRPC_MLX5_QP_ERROR && crpc_mlx5_sq_used(&dci->qp.dp.own) == 0;
+	return dci->qp.dp.ib.state == CRPC_IB_ERROR && crpc_mlx5_sq_used(&dci->qp.dp.own) == 0;
 }
 
 /* The initiator of a ring. */
@@ -54,23 +54,23 @@ post_refuse(const struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint32_t w
 		if (!crpc_mlx5_dci_is_gone(dev->dci[i]))
 			return;
 	}
-	crpc_mlx5_qp_fault(qp, -EIO, wr_id, "the device's DC initiators were all given up");
+	crpc_ib_fault(&qp->ib, -EIO, wr_id, "the device's DC initiators were all given up");
 }
 
 bool
 crpc_mlx5_dci_choose(struct crpc_mlx5_qp *qp, uint32_t wr_id)
 {
 	const struct crpc_mlx5_dev *dev =
-		crpc_container_of(qp->base.dev, struct crpc_mlx5_dev, base);
+		crpc_container_of(qp->ib.base.dev, struct crpc_mlx5_dev, ib.base);
 	struct crpc_mlx5_sq *best = NULL, *sq;
 
-	if (crpc_unlikely(qp->state != CRPC_MLX5_QP_READY))
+	if (crpc_unlikely(qp->ib.state != CRPC_IB_READY))
 		return false;
-	if (crpc_mlx5_outstanding(qp) != 0)
-		return dci_of(qp->sq)->qp.dp.state == CRPC_MLX5_QP_READY;
+	if (crpc_ib_outstanding(&qp->ib) != 0)
+		return dci_of(qp->sq)->qp.dp.ib.state == CRPC_IB_READY;
 	for (uint32_t i = 0; i < dev->num_dcis; i++) {
 		sq = &dev->dci[i]->qp.dp.own;
-		if (dev->dci[i]->qp.dp.state != CRPC_MLX5_QP_READY)
+		if (dev->dci[i]->qp.dp.ib.state != CRPC_IB_READY)
 			continue;
 		/* At equal load it stays: the device may still have its connection open. */
 		if (best == NULL || crpc_mlx5_sq_used(sq) < crpc_mlx5_sq_used(best) ||
@@ -92,16 +92,16 @@ crpc_mlx5_dci_give_up(struct crpc_mlx5_dci *dci, const char *why)
 	struct crpc_mlx5_qp *owner;
 
 	crpc_err("DC initiator 0x%x: %s: it is used no more, and what it had to send is lost",
-		dci->qp.dp.qpn, why);
-	dci->qp.dp.state = CRPC_MLX5_QP_ERROR;
+		dci->qp.dp.ib.qpn, why);
+	dci->qp.dp.ib.state = CRPC_IB_ERROR;
 	/* Before memory counts as free: in RESET the device has released it, in ERR it may not
 	 * have. */
-	if (crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_RESET) != 0)
-		crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_ERR);
+	if (crpc_ib_state_set(dci->qp.dp.ib.ibqp, IBV_QPS_RESET) != 0)
+		crpc_ib_state_set(dci->qp.dp.ib.ibqp, IBV_QPS_ERR);
 	while (crpc_mlx5_sq_used(sq) != 0) {
 		owner = crpc_mlx5_retire_one(sq);
-		if (owner != NULL && owner->state == CRPC_MLX5_QP_READY)
-			crpc_mlx5_qp_fault(owner, -EIO, 0, why);
+		if (owner != NULL && owner->ib.state == CRPC_IB_READY)
+			crpc_ib_fault(&owner->ib, -EIO, 0, why);
 	}
 	dci->flushed = sq->ci;
 }
@@ -113,7 +113,7 @@ rest_wait(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint64_t ns)
 	dci->rest_ns = ns;
 	dci->rest_part_ns = ns / REST_LOOKS + 1;
 	dci->looked_ns = crpc_clock_ns();
-	crpc_store_relaxed(&dev->attention, 1);
+	crpc_store_relaxed(&dev->ib.attention, 1);
 }
 
 /* Whether that time is over. Of the time between two polls a part counts: a device in software
@@ -176,7 +176,7 @@ wqes_post(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint32_t num)
 	sq->signals++;
 	crpc_mlx5_sq_ring(dev, sq, (uint16_t)num, 0);
 	crpc_info("DC initiator 0x%x: posted %u work requests of other queue pairs again",
-		dci->qp.dp.qpn, num);
+		dci->qp.dp.ib.qpn, num);
 }
 
 /* What lies before this block was flushed, and has no completion of its own. Of a broken queue pair
@@ -189,9 +189,9 @@ flush_skip(struct crpc_mlx5_dci *dci, uint32_t end)
 	while (dci->flushed != end) {
 		sent = &dci->qp.dp.own.sent[dci->flushed & dci->qp.dp.own.bb_mask];
 		dci->flushed += sent->bb;
-		if (sent->owner == NULL || sent->owner->state == CRPC_MLX5_QP_READY)
+		if (sent->owner == NULL || sent->owner->ib.state == CRPC_IB_READY)
 			continue;
-		sent->owner->retired++;
+		sent->owner->ib.retired++;
 		sent->owner = NULL;
 	}
 }
@@ -200,17 +200,18 @@ flush_skip(struct crpc_mlx5_dci *dci, uint32_t end)
 static void
 dci_restart(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
-	struct ibv_qp_attr attr = crpc_ib_attr(&crpc_mlx5_dev_ctl(dci->qp.dp.base.dev)->ib, 0, 0);
+	struct ibv_qp_attr attr =
+		crpc_ib_attr(&crpc_mlx5_dev_ctl(dci->qp.dp.ib.base.dev)->dp.ib, 0, 0);
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
 	uint32_t num = wqes_save(dci);
 
-	if (crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_RESET) != 0 ||
-		crpc_ib_move(CRPC_IB_DCI, dci->qp.ibqp, &attr, IBV_QPS_RTS) != 0) {
+	if (crpc_ib_state_set(dci->qp.dp.ib.ibqp, IBV_QPS_RESET) != 0 ||
+		crpc_ib_move(CRPC_IB_DCI, dci->qp.dp.ib.ibqp, &attr, IBV_QPS_RTS) != 0) {
 		crpc_mlx5_dci_give_up(dci, "it cannot be reset");
 		return;
 	}
 	/* What it flushed late, or said twice, is over. */
-	crpc_mlx5_cq_forget(&dev->cq, dci->qp.dp.qpn);
+	crpc_mlx5_cq_forget(&dev->cq, dci->qp.dp.ib.qpn);
 	dci->resets++;
 	/* Indexes start again: no old one may look like one of these. */
 	for (uint32_t i = 0; i <= sq->bb_mask; i++)
@@ -219,7 +220,7 @@ dci_restart(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 	sq->ci = 0;
 	sq->unsignalled = 0;
 	dci->flushed = 0;
-	dci->qp.dp.state = CRPC_MLX5_QP_READY;
+	dci->qp.dp.ib.state = CRPC_IB_READY;
 	wqes_post(dev, dci, num);
 }
 
@@ -231,14 +232,14 @@ fault_first(struct crpc_mlx5_dci *dci, const struct crpc_mlx5_sent *sent,
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
 	struct crpc_mlx5_qp *owner;
 
-	dci->qp.dp.state = CRPC_MLX5_QP_ERROR;
+	dci->qp.dp.ib.state = CRPC_IB_ERROR;
 	owner = crpc_mlx5_retire_to(sq, sent->start);
 	dci->flushed = sq->ci;
 	if (crpc_mlx5_is_silent(owner))
 		return 0;
 	crpc_mlx5_error_log(owner, sq, cqe);
-	owner->state = CRPC_MLX5_QP_ERROR;
-	crpc_mlx5_qp_to_error(owner);
+	owner->ib.state = CRPC_IB_ERROR;
+	crpc_mlx5_qp_to_error(&owner->ib);
 	return crpc_mlx5_error_report(owner, cqe, sent, out);
 }
 
@@ -250,10 +251,10 @@ fault_next(struct crpc_mlx5_dci *dci, struct crpc_mlx5_sent *sent, const union c
 	struct crpc_mlx5_qp *owner = sent->owner;
 
 	dci->flushed += sent->bb;
-	if (owner == NULL || owner->state == CRPC_MLX5_QP_READY)
+	if (owner == NULL || owner->ib.state == CRPC_IB_READY)
 		return 0;
 	sent->owner = NULL;
-	owner->retired++;
+	owner->ib.retired++;
 	return crpc_mlx5_is_silent(owner) ? 0 : crpc_mlx5_error_report(owner, cqe, sent, out);
 }
 
@@ -263,7 +264,7 @@ crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 {
 	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
 	struct crpc_mlx5_sent *sent = crpc_mlx5_sent_find(sq, be16toh(cqe->ok.wqe_counter));
-	bool first = dci->qp.dp.state != CRPC_MLX5_QP_ERROR;
+	bool first = dci->qp.dp.ib.state != CRPC_IB_ERROR;
 	uint16_t got;
 
 	if (cqe->ok.op_own >> 4 != MLX5_CQE_REQ_ERR || sent == NULL ||
@@ -298,8 +299,8 @@ is_wanted(const struct crpc_mlx5_sq *sq)
 static void
 dci_empty(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
-	crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_RESET);
-	crpc_mlx5_cq_forget(&dev->cq, dci->qp.dp.qpn);
+	crpc_ib_state_set(dci->qp.dp.ib.ibqp, IBV_QPS_RESET);
+	crpc_mlx5_cq_forget(&dev->cq, dci->qp.dp.ib.qpn);
 	while (crpc_mlx5_sq_used(&dci->qp.dp.own) != 0)
 		crpc_mlx5_retire_one(&dci->qp.dp.own);
 	dci_restart(dev, dci);
@@ -318,7 +319,7 @@ dci_drain(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, const struct crp
 		sq, NULL, 0, false, crpc_mlx5_ds_to_bb(crpc_mlx5_wqe_build(sq, &req, true)));
 	sq->signals++;
 	sq->unsignalled = 0;
-	dci->qp.dp.state = CRPC_MLX5_QP_DRAINING;
+	dci->qp.dp.ib.state = CRPC_IB_DRAINING;
 	dci->stopped = false;
 	rest_wait(dev, dci, dev->drain_ns);
 	crpc_mlx5_sq_ring(dev, sq, 1, start);
@@ -337,7 +338,7 @@ disown(struct crpc_mlx5_dci *dci, struct crpc_mlx5_qp *qp)
 		if (sent->owner != qp)
 			continue;
 		sent->owner = NULL;
-		qp->retired++;
+		qp->ib.retired++;
 	}
 }
 
@@ -345,18 +346,19 @@ bool
 crpc_mlx5_dc_retire(struct crpc_mlx5_qp_ctl *dc)
 {
 	struct crpc_mlx5_qp *qp = &dc->dp;
-	struct crpc_mlx5_dev *dev = crpc_container_of(qp->base.dev, struct crpc_mlx5_dev, base);
+	struct crpc_mlx5_dev *dev =
+		crpc_container_of(qp->ib.base.dev, struct crpc_mlx5_dev, ib.base);
 	struct crpc_mlx5_dci *dci = dci_of(qp->sq);
 
-	if (crpc_mlx5_outstanding(qp) == 0)
+	if (crpc_ib_outstanding(&qp->ib) == 0)
 		return true;
-	if (dci->qp.dp.state == CRPC_MLX5_QP_ERROR)
+	if (dci->qp.dp.ib.state == CRPC_IB_ERROR)
 		disown(dci, qp);
 	else if (!is_wanted(qp->sq))
 		dci_empty(dev, dci);
-	else if (dci->qp.dp.state == CRPC_MLX5_QP_READY)
+	else if (dci->qp.dp.ib.state == CRPC_IB_READY)
 		dci_drain(dev, dci, qp);
-	return crpc_mlx5_outstanding(qp) == 0;
+	return crpc_ib_outstanding(&qp->ib) == 0;
 }
 
 /* The time is over: what was flushed will not complete, the device flushes what it has, or is used
@@ -364,7 +366,7 @@ crpc_mlx5_dc_retire(struct crpc_mlx5_qp_ctl *dc)
 static void
 dci_overdue(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
-	if (dci->qp.dp.state == CRPC_MLX5_QP_ERROR) {
+	if (dci->qp.dp.ib.state == CRPC_IB_ERROR) {
 		flush_skip(dci, dci->qp.dp.own.pi);
 		dci_restart(dev, dci);
 		return;
@@ -375,10 +377,10 @@ dci_overdue(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 	}
 	crpc_warn("DC initiator 0x%x: %llu ms after a queue pair was freed a target still takes "
 		  "nothing: it is stopped, and queue pairs that wait for that target break",
-		dci->qp.dp.qpn, (unsigned long long)(dev->drain_ns / 1000000));
+		dci->qp.dp.ib.qpn, (unsigned long long)(dev->drain_ns / 1000000));
 	dci->stopped = true;
 	rest_wait(dev, dci, dev->drain_ns);
-	if (crpc_ib_state_set(dci->qp.ibqp, IBV_QPS_ERR) != 0)
+	if (crpc_ib_state_set(dci->qp.dp.ib.ibqp, IBV_QPS_ERR) != 0)
 		crpc_mlx5_dci_give_up(dci, "it cannot be stopped");
 }
 
@@ -390,7 +392,7 @@ crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev)
 
 	for (uint32_t i = 0; i < dev->num_dcis; i++) {
 		dci = dev->dci[i];
-		if (dci->qp.dp.state == CRPC_MLX5_QP_READY || crpc_mlx5_dci_is_gone(dci))
+		if (dci->qp.dp.ib.state == CRPC_IB_READY || crpc_mlx5_dci_is_gone(dci))
 			continue;
 		some = true;
 		if (rest_is_overdue(dci))

@@ -170,8 +170,6 @@ crpc_mlx5_cqe_text(const union crpc_mlx5_cqe *cqe, char *buf, size_t len)
 	put(&t, "CQE %s owner %u qp 0x%x counter %u", cqe_name(opcode),
 		op_own & MLX5_CQE_OWNER_MASK, word & CRPC_IB_QPN_MASK,
 		be16toh(cqe->ok.wqe_counter));
-	if ((op_own & CRPC_MLX5_CQE_COMPRESSED) == CRPC_MLX5_CQE_COMPRESSED)
-		put(&t, " compressed");
 	if (opcode == MLX5_CQE_REQ || opcode == MLX5_CQE_REQ_ERR)
 		put(&t, " %s", opcode_name(word >> 24));
 	if (opcode == MLX5_CQE_RESP_WR_IMM || opcode == MLX5_CQE_RESP_SEND_IMM)
@@ -191,8 +189,8 @@ crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len)
 
 	text[0] = '\0';
 	if (sq->pi != 0)
-		crpc_mlx5_wqe_text(
-			sq->buf, sq->bb_mask + 1, sq->newest, qp->kind == CRPC_IB_DCI, text, len);
+		crpc_mlx5_wqe_text(sq->buf, sq->bb_mask + 1, sq->newest, qp->ib.kind == CRPC_IB_DCI,
+			text, len);
 }
 
 void
@@ -203,9 +201,9 @@ crpc_mlx5_dump(const struct crpc_rdma *base, FILE *out)
 	fprintf(out,
 		"cq: %u read, %u entries, %u of %u set aside; %" PRIu64 " doorbells, %" PRIu64
 		" WQEs, %" PRIu64 " polls, %" PRIu64 " of them empty\n",
-		dev->dp.cq.ci, dev->dp.cq.mask + 1, dev->ib.cq_used, dev->ib.cq_depth,
-		dev->dp.stats.doorbells, dev->dp.stats.wqes, dev->dp.stats.polls,
-		dev->dp.stats.empty_polls);
-	for (const struct crpc_mlx5_qp_ctl *qp = dev->qps; qp != NULL; qp = qp->next)
-		crpc_mlx5_queue_dump(&qp->dp, out);
+		dev->dp.cq.ci, dev->dp.cq.mask + 1, dev->dp.ib.cq_used, dev->dp.ib.cq_depth,
+		base->stats.doorbells, base->stats.wqes, base->stats.polls,
+		base->stats.empty_polls);
+	for (const struct crpc_ib_qp *qp = dev->dp.ib.qps; qp != NULL; qp = qp->next)
+		crpc_mlx5_queue_dump(&crpc_mlx5_qp_of(qp)->dp, out);
 }

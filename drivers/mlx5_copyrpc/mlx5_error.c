@@ -40,65 +40,14 @@ crpc_mlx5_syndrome_find(uint8_t number)
 }
 
 crpc_noinline void
-crpc_mlx5_qp_fault(struct crpc_mlx5_qp *qp, int status, uint32_t wr_id, const char *why)
-{
-	struct crpc_mlx5_dev *dev = crpc_container_of(qp->base.dev, struct crpc_mlx5_dev, base);
-
-	qp->state = CRPC_MLX5_QP_ERROR;
-	if (qp->fault != 0)
-		return;
-	crpc_err("qp 0x%x (id %u): %s (wr_id %u): the QP is closed", qp->qpn, qp->base.id, why,
-		wr_id);
-	qp->fault = (int16_t)status;
-	qp->fault_wr_id = wr_id;
-	qp->next_fault = dev->faults;
-	dev->faults = qp;
-	crpc_store_relaxed(&dev->attention, 1);
-}
-
-crpc_noinline void
 crpc_mlx5_cqe_fault(struct crpc_mlx5_qp *qp, const char *why)
 {
 	struct crpc_mlx5_dci *dci = crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp);
 
-	if (qp->kind != CRPC_IB_DCI)
-		crpc_mlx5_qp_fault(qp, -EIO, 0, why);
+	if (qp->ib.kind != CRPC_IB_DCI)
+		crpc_ib_fault(&qp->ib, -EIO, 0, why);
 	else if (!crpc_mlx5_dci_is_gone(dci))
 		crpc_mlx5_dci_give_up(dci, why);
-}
-
-crpc_noinline void
-crpc_mlx5_all_fault(struct crpc_mlx5_dev *dev)
-{
-	struct crpc_mlx5_qp_ctl *qp = crpc_mlx5_dev_ctl(&dev->base)->qps;
-
-	for (; qp != NULL; qp = qp->next) {
-		if (qp->dp.kind != CRPC_IB_DCI && qp->dp.state != CRPC_MLX5_QP_RETIRED)
-			crpc_mlx5_qp_fault(&qp->dp, -EIO, 0, "the device has failed");
-	}
-}
-
-crpc_noinline uint16_t
-crpc_mlx5_faults_take(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
-{
-	struct crpc_mlx5_qp *qp;
-	uint16_t got = 0;
-
-	while (dev->faults != NULL && got < n) {
-		qp = dev->faults;
-		dev->faults = qp->next_fault;
-		crpc_mlx5_qp_to_error(qp);
-		if (qp->state == CRPC_MLX5_QP_RETIRED)
-			continue;
-		out[got++] = (struct crpc_rdma_cqe){
-			.type = CRPC_RDMA_CQE_ERROR,
-			.status = qp->fault,
-			.qp_id = qp->base.id,
-			.wr_id = qp->fault_wr_id,
-		};
-		qp->is_failed = true;
-	}
-	return got;
 }
 
 void
@@ -109,14 +58,15 @@ crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq
 	char text[256];
 	uint32_t counter = be16toh(cqe->ok.wqe_counter);
 
-	if (qp->is_failed)
+	if (qp->ib.is_failed)
 		return;
 	if (cqe->err.syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
-		crpc_warn("qp 0x%x (id %u): %s flushed: the QP went to the error state", qp->qpn,
-			qp->base.id, send ? "a send was" : "receives were");
+		crpc_warn("qp 0x%x (id %u): %s flushed: the QP went to the error state", qp->ib.qpn,
+			qp->ib.base.id, send ? "a send was" : "receives were");
 	else
-		crpc_err("qp 0x%x (id %u): %s on %s %u (syndrome 0x%02x, vendor 0x%02x)", qp->qpn,
-			qp->base.id, crpc_mlx5_syndrome_find(cqe->err.syndrome)->name,
+		crpc_err("qp 0x%x (id %u): %s on %s %u (syndrome 0x%02x, vendor 0x%02x)",
+			qp->ib.qpn, qp->ib.base.id,
+			crpc_mlx5_syndrome_find(cqe->err.syndrome)->name,
 			send ? "send WQE" : "receive", counter, cqe->err.syndrome,
 			cqe->err.vendor_err_synd);
 	crpc_mlx5_cqe_text(cqe, text, sizeof(text));
@@ -124,7 +74,7 @@ crpc_mlx5_error_log(const struct crpc_mlx5_qp *qp, const struct crpc_mlx5_sq *sq
 	if (!send || sq->buf == NULL)
 		return;
 	crpc_mlx5_wqe_text(
-		sq->buf, sq->bb_mask + 1, counter, qp->kind == CRPC_IB_DC, text, sizeof(text));
+		sq->buf, sq->bb_mask + 1, counter, qp->ib.kind == CRPC_IB_DC, text, sizeof(text));
 	crpc_info("%s", text);
 }
 
@@ -132,14 +82,14 @@ uint16_t
 crpc_mlx5_error_report(struct crpc_mlx5_qp *qp, const union crpc_mlx5_cqe *cqe,
 	const struct crpc_mlx5_sent *sent, struct crpc_rdma_cqe *out)
 {
-	qp->is_failed = true;
+	qp->ib.is_failed = true;
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_ERROR,
 		.syndrome = cqe->err.syndrome,
 		.status = crpc_mlx5_syndrome_find(cqe->err.syndrome)->status,
-		.qp_id = qp->base.id,
+		.qp_id = qp->ib.base.id,
 		.wr_id = sent != NULL ? sent->wr_id : 0,
-		.wrs = sent != NULL ? crpc_mlx5_report_take(qp) : 0,
+		.wrs = sent != NULL ? crpc_ib_report_take(&qp->ib) : 0,
 	};
 	return 1;
 }
@@ -158,22 +108,22 @@ crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 		crpc_mlx5_cqe_fault(qp, "a completion of a kind that was not requested");
 		return 0;
 	}
-	dev->stats.error_cqes++;
-	if (qp->kind == CRPC_IB_DCI)
+	dev->ib.base.stats.error_cqes++;
+	if (qp->ib.kind == CRPC_IB_DCI)
 		return crpc_mlx5_dci_error(
 			dev, crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), cqe, out);
 	crpc_mlx5_error_log(qp, sq, cqe);
 	/* A target may go on after an error, and one of a datagram that is sent stops the send
 	 * queue only (SQER). A queue pair does not go on. */
-	if (qp->kind != CRPC_IB_RC && qp->state != CRPC_MLX5_QP_ERROR)
-		crpc_mlx5_qp_to_error(qp);
-	qp->state = CRPC_MLX5_QP_ERROR;
+	if (qp->ib.kind != CRPC_IB_RC && qp->ib.state != CRPC_IB_ERROR)
+		crpc_mlx5_qp_to_error(&qp->ib);
+	qp->ib.state = CRPC_IB_ERROR;
 	if (opcode == MLX5_CQE_REQ_ERR)
 		sent = crpc_mlx5_sent_find(sq, be16toh(cqe->ok.wqe_counter));
 	if (sent != NULL)
 		crpc_mlx5_retire_to(sq, sent->start);
 	/* Reported: the first one whatever it is, any cause, and every send that was flushed. */
-	if (qp->is_failed && sent == NULL && cqe->err.syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
+	if (qp->ib.is_failed && sent == NULL && cqe->err.syndrome == MLX5_CQE_SYNDROME_WR_FLUSH_ERR)
 		return 0;
 	return crpc_mlx5_error_report(qp, cqe, sent, out);
 }

@@ -75,33 +75,8 @@ union crpc_mlx5_cqe {
 	};
 };
 
-/**
- * One completion of a compressed session. A session takes as many entries as it has completions:
- *
- *     entry  0        1                2..7      8                9..       count - 1
- *            title    8 of these       stale     8 of these       stale
- *            for 0    for 0 to 7                 for 8 to 15
- *
- * The title is a completion like others, but with format 3 and the count where its bytes would be;
- * what is not here is the same for all. (The second array follows 7 entries behind the first, the
- * next ones 8.)
- */
-struct crpc_mlx5_mini_cqe {
-	union {
-		struct {
-			uint16_t wqe_counter;
-			uint8_t wqe_opcode;
-			uint8_t reserved;
-		};             /**< Of a requester. */
-		uint32_t hash; /**< Of a responder, whose counter is the title's plus its place. */
-	};
-	uint32_t byte_cnt;
-};
-
-#define CRPC_MLX5_MINI_PER_CQE (CRPC_MLX5_CQE / sizeof(struct crpc_mlx5_mini_cqe))
-/** Format, in op_own: 0 for most; with data inside, which this driver turns off; a title. */
-#define CRPC_MLX5_CQE_FORMAT     0xcu
-#define CRPC_MLX5_CQE_COMPRESSED 0xcu
+/** Format, in op_own: not 0 where data lies inside or the entry is compressed: never on. */
+#define CRPC_MLX5_CQE_FORMAT 0xcu
 
 /* The parts of crpc_mlx5_cqe.tail, in the CPU's byte order. */
 #define CRPC_MLX5_TAIL_QPN(tail)     ((uint32_t)((tail) >> 32) & CRPC_IB_QPN_MASK)
@@ -123,7 +98,6 @@ _Static_assert(CRPC_MLX5_BB == MLX5_SEND_WQE_BB, "a block");
 _Static_assert(CRPC_MLX5_WQEBB_MAX *CRPC_MLX5_BB / CRPC_MLX5_SEG <= CRPC_MLX5_DS_MASK, "ds");
 
 _Static_assert(sizeof(union crpc_mlx5_cqe) == CRPC_MLX5_CQE, "a completion is one line");
-_Static_assert(sizeof(struct crpc_mlx5_mini_cqe) == 8, "eight to an entry");
 _Static_assert(offsetof(union crpc_mlx5_cqe, tail) == offsetof(struct mlx5_cqe64, sop_drop_qpn) &&
 		offsetof(union crpc_mlx5_cqe, err.s_wqe_opcode_qpn) ==
 			offsetof(struct mlx5_cqe64, sop_drop_qpn),

@@ -76,35 +76,29 @@ crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max)
 	return (uint32_t)(crpc_align_up(head + crpc_max(gather, inl), CRPC_MLX5_BB) / CRPC_MLX5_BB);
 }
 
-/* The sizes of a queue pair, if there is room for it; 0, or -EINVAL or -ENOSPC. */
+/* The sizes of a queue pair, if there is room for it. */
 static int
-sizes_init(const struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp,
+sizes_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, uint8_t kind,
 	const struct crpc_rdma_qp_conf *conf)
 {
-	size_t head = shapes[qp->dp.kind].head;
-	int rc;
+	size_t head = shapes[kind].head;
+	int rc =
+		crpc_ib_qp_init(&dev->dp.ib, &qp->dp.ib, kind, conf, CRPC_MLX5_INLINE_MAX_OF(head));
 
-	/* What an initiator has outstanding is set aside with the queue pairs that use it. */
-	qp->cq_share = qp->dp.kind == CRPC_IB_DCI ? 1 : conf->sq_depth + conf->rq_depth;
-	rc = crpc_ib_room_check(&dev->ib, conf, qp->cq_share, CRPC_MLX5_INLINE_MAX_OF(head));
 	if (rc != 0)
 		return rc;
-	qp->rq_depth = conf->rq_depth;
-	qp->dp.depth = conf->sq_depth;
 	qp->dp.bb_max = crpc_mlx5_wqebb_max(head, conf->inline_max);
 	/* What fits behind the headers when a WQE uses all its blocks. */
-	qp->dp.inline_max = (uint32_t)(qp->dp.bb_max * CRPC_MLX5_BB - head -
+	qp->dp.ib.inline_max = (uint32_t)(qp->dp.bb_max * CRPC_MLX5_BB - head -
 		sizeof(struct mlx5_wqe_inl_data_seg));
-	qp->dp.signal_every =
-		crpc_ib_signal_every(dev->signal_every, conf->sq_depth, CRPC_MLX5_SIGNAL_EVERY_MAX);
 	return 0;
 }
 
 static int
 ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 {
-	const struct shape *shape = &shapes[qp->dp.kind];
-	bool sends = qp->dp.kind != CRPC_IB_DC;
+	const struct shape *shape = &shapes[qp->dp.ib.kind];
+	bool sends = qp->dp.ib.kind != CRPC_IB_DC;
 	struct mlx5dv_qp_init_attr dv_attr = {
 		.comp_mask = (shape->dc_type != 0 ? MLX5DV_QP_INIT_ATTR_MASK_DC : 0) |
 			(sends ? MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS : 0),
@@ -118,26 +112,26 @@ ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 		.recv_cq = dev->cq,
 		.srq = qp->srq,
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
-		.pd = dev->ib.pd,
+		.pd = dev->dp.ib.pd,
 	};
 
 	if (sends) {
 		attr.cap = (struct ibv_qp_cap){
-			.max_send_wr = qp->dp.depth,
-			.max_recv_wr = qp->rq_depth,
+			.max_send_wr = qp->dp.ib.depth,
+			.max_recv_wr = qp->dp.ib.rq_depth,
 			.max_send_sge = CRPC_RDMA_SGE_MAX,
-			.max_recv_sge = qp->rq_depth != 0,
-			.max_inline_data = qp->dp.inline_max,
+			.max_recv_sge = qp->dp.ib.rq_depth != 0,
+			.max_inline_data = qp->dp.ib.inline_max,
 		};
 		/* Without these rdma-core sizes the ring for memory window binds: twice as
 		 * large. */
 		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 		attr.send_ops_flags = shape->ops;
 	} else {
-		dv_attr.dc_init_attr.dct_access_key = qp->key;
+		dv_attr.dc_init_attr.dct_access_key = qp->dp.ib.key;
 	}
-	qp->ibqp = mlx5dv_create_qp(dev->dp.context, &attr, &dv_attr);
-	return qp->ibqp != NULL ? 0 : crpc_ib_errno(crpc_ib_kind_name(qp->dp.kind));
+	qp->dp.ib.ibqp = mlx5dv_create_qp(dev->dp.ib.context, &attr, &dv_attr);
+	return qp->dp.ib.ibqp != NULL ? 0 : crpc_ib_errno(crpc_ib_kind_name(qp->dp.ib.kind));
 }
 
 void
@@ -184,11 +178,11 @@ crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num)
 void
 crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp)
 {
-	uint32_t i = crpc_mlx5_table_home(t, qp->qpn);
+	uint32_t i = crpc_mlx5_table_home(t, qp->ib.qpn);
 
 	while (t->slot[i].qpn != 0)
 		i = (i + 1) & t->mask;
-	t->slot[i] = (struct crpc_mlx5_slot){.qpn = qp->qpn, .qp = qp};
+	t->slot[i] = (struct crpc_mlx5_slot){.qpn = qp->ib.qpn, .qp = qp};
 }
 
 void
@@ -197,9 +191,9 @@ crpc_mlx5_table_fill(struct crpc_mlx5_dev_ctl *dev)
 	struct crpc_mlx5_table *t = &dev->dp.table;
 
 	memset(t->slot, 0, (t->mask + 1) * sizeof(*t->slot));
-	for (struct crpc_mlx5_qp_ctl *qp = dev->qps; qp != NULL; qp = qp->next) {
-		if (qp->ibqp != NULL && qp->dp.state != CRPC_MLX5_QP_RETIRED)
-			crpc_mlx5_table_add(t, &qp->dp);
+	for (const struct crpc_ib_qp *qp = dev->dp.ib.qps; qp != NULL; qp = qp->next) {
+		if (qp->ibqp != NULL && qp->state != CRPC_IB_RETIRED)
+			crpc_mlx5_table_add(t, &crpc_mlx5_qp_of(qp)->dp);
 	}
 }
 
@@ -208,33 +202,23 @@ list_add(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 {
 	struct crpc_mlx5_slot *old = dev->dp.table.slot;
 
-	if (2 * (dev->ib.num_qps + 1) > dev->dp.table.mask + 1) {
-		if (crpc_mlx5_table_init(&dev->dp.table, dev->ib.num_qps + 1) != 0)
+	if (2 * (dev->dp.ib.num_qps + 1) > dev->dp.table.mask + 1) {
+		if (crpc_mlx5_table_init(&dev->dp.table, dev->dp.ib.num_qps + 1) != 0)
 			return -ENOMEM;
 		free(old);
 	}
-	qp->next = dev->qps;
-	dev->qps = qp;
-	dev->ib.num_qps++;
-	dev->ib.cq_used += qp->cq_share;
+	crpc_ib_qp_add(&dev->dp.ib, &qp->dp.ib);
 	crpc_mlx5_table_fill(dev);
 	return 0;
 }
 
-/* Frees what there is of it. False: the device may still use it, so it is kept. */
-static bool
-objects_free(struct crpc_mlx5_qp_ctl *qp)
+bool
+crpc_mlx5_objects_free(struct crpc_ib_qp *ib)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
-	int rc = qp->ibqp != NULL ? ibv_destroy_qp(qp->ibqp) : 0;
+	struct crpc_mlx5_qp_ctl *qp = crpc_mlx5_qp_of(ib);
 
-	if (rc != 0) {
-		qp->next = dev->kept;
-		dev->kept = qp;
-		crpc_err("qp_free: qp 0x%x: %s: its memory stays until the device is closed",
-			qp->ibqp->qp_num, strerror(rc));
+	if (!crpc_ib_qp_destroy(ib))
 		return false;
-	}
 	if (qp->srq != NULL)
 		ibv_destroy_srq(qp->srq);
 	if (qp->ibah != NULL)
@@ -250,38 +234,18 @@ objects_free(struct crpc_mlx5_qp_ctl *qp)
 void
 crpc_mlx5_qp_end(struct crpc_mlx5_qp_ctl *qp)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
-	uint32_t qpn = qp->dp.qpn, share = qp->cq_share;
-	struct crpc_mlx5_qp **fault = &dev->dp.faults;
-	bool had_number = qp->ibqp != NULL;
-	struct crpc_mlx5_qp_ctl **at = &dev->qps;
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.ib.base.dev);
+	uint32_t qpn = qp->dp.ib.qpn, share = qp->dp.ib.cq_share;
+	bool had_number = qp->dp.ib.ibqp != NULL;
 
-	while (*at != qp)
-		at = &(*at)->next;
-	*at = qp->next;
-	while (*fault != NULL && *fault != &qp->dp)
-		fault = &(*fault)->next_fault;
-	if (*fault != NULL)
-		*fault = qp->dp.next_fault;
-	dev->ib.num_qps--;
+	crpc_ib_qp_remove(&dev->dp.ib, &qp->dp.ib);
 	/* The number of one that was destroyed before may be another one's by now. */
-	if (objects_free(qp)) {
-		dev->ib.cq_used -= share;
+	if (crpc_mlx5_objects_free(&qp->dp.ib)) {
+		dev->dp.ib.cq_used -= share;
 		if (had_number)
 			crpc_mlx5_cq_forget(&dev->dp.cq, qpn);
 	}
 	crpc_mlx5_table_fill(dev);
-}
-
-void
-crpc_mlx5_kept_free(struct crpc_mlx5_dev_ctl *dev)
-{
-	struct crpc_mlx5_qp_ctl *qp = dev->kept, *next;
-
-	for (dev->kept = NULL; qp != NULL; qp = next) {
-		next = qp->next;
-		objects_free(qp);
-	}
 }
 
 /* The register of a QP; several QPs may have been given the same one. */
@@ -297,32 +261,30 @@ bf_get(struct crpc_mlx5_dev_ctl *dev, void *reg, uint32_t size)
 	bf = malloc(sizeof(*bf));
 	if (bf == NULL)
 		return NULL;
-	*bf = (struct crpc_mlx5_bf){.reg = reg, .next = dev->bfs};
-	if (dev->blueflame != CRPC_RDMA_BLUEFLAME_NEVER)
-		bf->size = size;
+	*bf = (struct crpc_mlx5_bf){.reg = reg, .size = size, .next = dev->bfs};
 	dev->bfs = bf;
 	return bf;
 }
 
-/* Takes the send ring and the receive queue of qp->ibqp over from rdma-core. */
+/* Takes the send ring and the receive queue of qp->dp.ib.ibqp over from rdma-core. */
 static int
 queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, struct mlx5dv_qp *raw)
 {
-	struct mlx5dv_obj obj = {.qp = {.in = qp->ibqp, .out = raw}};
-	uint32_t blocks = qp->dp.depth * qp->dp.bb_max;
+	struct mlx5dv_obj obj = {.qp = {.in = qp->dp.ib.ibqp, .out = raw}};
+	uint32_t blocks = qp->dp.ib.depth * qp->dp.bb_max;
 	struct crpc_mlx5_sq *sq = &qp->dp.own;
 
 	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP) != 0 || raw->sq.stride != CRPC_MLX5_BB ||
 		!crpc_is_pow2(raw->sq.wqe_cnt) || raw->sq.wqe_cnt < blocks ||
 		raw->sq.wqe_cnt > CRPC_MLX5_BLOCKS_MAX ||
-		(qp->rq_depth != 0 &&
-			(!crpc_is_pow2(raw->rq.wqe_cnt) || raw->rq.wqe_cnt < qp->rq_depth ||
+		(qp->dp.ib.rq_depth != 0 &&
+			(!crpc_is_pow2(raw->rq.wqe_cnt) || raw->rq.wqe_cnt < qp->dp.ib.rq_depth ||
 				raw->rq.stride < sizeof(struct mlx5_wqe_data_seg))))
 		return crpc_fail(-EINVAL,
 			"queue pair: rdma-core gave %u send blocks of %u and %u receives of %u "
 			"bytes, needed are %u of 64 and %u: use shorter queues",
 			raw->sq.wqe_cnt, raw->sq.stride, raw->rq.wqe_cnt, raw->rq.stride, blocks,
-			qp->rq_depth);
+			qp->dp.ib.rq_depth);
 	sq->bf = bf_get(dev, raw->bf.reg, raw->bf.size);
 	sq->sent = calloc(raw->sq.wqe_cnt, sizeof(*sq->sent));
 	if (sq->bf == NULL || sq->sent == NULL)
@@ -331,18 +293,16 @@ queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, struct m
 	sq->end = sq->buf + (size_t)raw->sq.wqe_cnt * CRPC_MLX5_BB;
 	sq->bb_mask = raw->sq.wqe_cnt - 1;
 	sq->dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_SND_DBR];
-	sq->qpn_shl8 = qp->ibqp->qp_num << 8;
-	sq->signal_every = qp->dp.signal_every;
-	if (qp->dp.kind == CRPC_IB_DCI) {
+	sq->qpn_shl8 = qp->dp.ib.ibqp->qp_num << 8;
+	sq->signal_every = qp->dp.ib.signal_every;
+	if (qp->dp.ib.kind == CRPC_IB_DCI) {
 		/* Some blocks are kept free, so the ring does not hold as many of the largest. */
 		sq->reserved = DRAIN_BLOCKS;
-		sq->signal_every = (uint32_t)crpc_min(CRPC_MLX5_DCI_DEPTH / 2,
-			crpc_ib_signal_every(dev->signal_every, CRPC_MLX5_DCI_DEPTH,
-				CRPC_MLX5_DCI_SIGNAL_EVERY));
+		sq->signal_every = CRPC_MLX5_DCI_SIGNAL_EVERY;
 	}
 	qp->dp.rq.dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_RCV_DBR];
-	if (shapes[qp->dp.kind].memory_init != NULL)
-		return shapes[qp->dp.kind].memory_init(qp, raw);
+	if (shapes[qp->dp.ib.kind].memory_init != NULL)
+		return shapes[qp->dp.ib.kind].memory_init(qp, raw);
 	crpc_mlx5_rq_prefill(CRPC_IB_RC, NULL, raw->rq.buf, raw->rq.wqe_cnt, raw->rq.stride);
 	return 0;
 }
@@ -351,19 +311,20 @@ queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, struct m
 static int
 qp_start(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 {
-	struct ibv_qp_attr attr = crpc_ib_attr(&dev->ib, qp->psn, qp->key);
-	int rc = crpc_ib_move(qp->dp.kind, qp->ibqp, &attr, IBV_QPS_INIT);
+	struct ibv_qp_attr attr = crpc_ib_attr(&dev->dp.ib, qp->dp.ib.psn, qp->dp.ib.key);
+	int rc = crpc_ib_move(qp->dp.ib.kind, qp->dp.ib.ibqp, &attr, IBV_QPS_INIT);
 
-	if (rc == 0 && qp->dp.kind <= CRPC_IB_UD)
+	if (rc == 0 && qp->dp.ib.kind <= CRPC_IB_UD)
 		crpc_mlx5_rq_start(qp);
 	if (rc == 0)
-		rc = crpc_ib_move(qp->dp.kind, qp->ibqp, &attr, shapes[qp->dp.kind].first);
+		rc = crpc_ib_move(
+			qp->dp.ib.kind, qp->dp.ib.ibqp, &attr, shapes[qp->dp.ib.kind].first);
 	if (rc != 0)
 		return rc;
 	/* A DC target has its number only now. */
-	qp->dp.qpn = qp->ibqp->qp_num;
+	qp->dp.ib.qpn = qp->dp.ib.ibqp->qp_num;
 	if (attr.qp_state == IBV_QPS_RTS)
-		qp->dp.state = CRPC_MLX5_QP_READY;
+		qp->dp.ib.state = CRPC_IB_READY;
 	return list_add(dev, qp);
 }
 
@@ -377,16 +338,11 @@ crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, uint8_t kind, const struct crpc
 
 	if (qp == NULL)
 		return NULL;
-	crpc_ib_refresh(&dev->ib);
 	memset(qp, 0, size);
-	qp->dp.base = (struct crpc_rdma_qp){.dev = &dev->dp.base, .id = conf->id};
-	qp->dp.kind = kind;
 	qp->dp.sq = &qp->dp.own;
 	if (kind == CRPC_IB_UD || kind == CRPC_IB_DCI)
 		qp->dp.rq.state = CRPC_MLX5_RQ_NO_IMM;
-	rc = sizes_init(dev, qp, conf);
-	if (rc == 0)
-		rc = crpc_ib_keys_make(kind, &qp->psn, &qp->key);
+	rc = sizes_init(dev, qp, kind, conf);
 	if (rc == 0 && kind == CRPC_IB_DC)
 		rc = crpc_mlx5_srq_init(dev, qp);
 	if (rc == 0)
@@ -397,56 +353,44 @@ crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, uint8_t kind, const struct crpc
 		rc = qp_start(dev, qp);
 	if (rc == 0)
 		return qp;
-	objects_free(qp);
+	crpc_mlx5_objects_free(&qp->dp.ib);
 	return crpc_null(rc);
 }
 
 void
 crpc_mlx5_rq_start(struct crpc_mlx5_qp_ctl *qp)
 {
-	qp->dp.rq.posted = qp->rq_depth;
-	crpc_mlx5_dev_ctl(qp->dp.base.dev)->dp.stats.recv_posted += qp->rq_depth;
-	crpc_store_release(qp->dp.rq.dbrec, htobe32(qp->rq_depth & CRPC_MLX5_WQE_CTR_MASK));
+	qp->dp.rq.posted = qp->dp.ib.rq_depth;
+	crpc_mlx5_dev_ctl(qp->dp.ib.base.dev)->dp.ib.base.stats.recv_posted += qp->dp.ib.rq_depth;
+	crpc_store_release(qp->dp.rq.dbrec, htobe32(qp->dp.ib.rq_depth & CRPC_MLX5_WQE_CTR_MASK));
 }
 
-struct ibv_ah *
-crpc_mlx5_av_make(const struct crpc_mlx5_dev_ctl *dev, const struct crpc_ib_addr *peer,
-	struct mlx5_wqe_av *av, bool *full)
+int
+crpc_mlx5_av_get(const struct crpc_mlx5_dev_ctl *dev, struct ibv_ah *ah,
+	const struct crpc_ib_addr *peer, struct mlx5_wqe_av *av, bool *full)
 {
 	struct mlx5dv_ah raw = {0};
-	struct mlx5dv_obj obj = {.ah = {.out = &raw}};
-	struct ibv_ah *ah = crpc_ib_ah_make(&dev->ib, peer);
+	struct mlx5dv_obj obj = {.ah = {.in = ah, .out = &raw}};
 
-	if (ah == NULL)
-		return NULL;
-	obj.ah.in = ah;
-	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH) != 0) {
-		crpc_err("connect: rdma-core does not show the address vector");
-		ibv_destroy_ah(ah);
-		return crpc_null(-EHOSTUNREACH);
-	}
+	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_AH) != 0)
+		return crpc_fail(
+			-EHOSTUNREACH, "connect: rdma-core does not show the address vector");
 	memcpy(av, raw.av, sizeof(*av));
 	/* A global route needs all, which on Ethernet each is, without the bit; rdma-core sets the
 	 * other bit where the card knows the long form only. */
-	*full = dev->ib.port_attr.link_layer == IBV_LINK_LAYER_ETHERNET ||
+	*full = dev->dp.ib.port_attr.link_layer == IBV_LINK_LAYER_ETHERNET ||
 		((be32toh(av->grh_gid_fl) & AV_GRH) |
 			(be32toh(av->dqp_dct) & MLX5_EXTENDED_UD_AV)) != 0;
 	av->dqp_dct = htobe32(peer->qpn | MLX5_EXTENDED_UD_AV);
 	av->key.dc_key = 0;
-	return ah;
+	return 0;
 }
 
 void
-crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *dp)
+crpc_mlx5_qp_to_error(struct crpc_ib_qp *qp)
 {
-	struct crpc_mlx5_qp_ctl *qp = crpc_container_of(dp, struct crpc_mlx5_qp_ctl, dp);
-	int rc;
-
-	if (dp->kind == CRPC_IB_DC) {
-		crpc_mlx5_dct_end(qp);
-		return;
-	}
-	rc = crpc_ib_state_set(qp->ibqp, IBV_QPS_ERR);
-	if (rc != 0)
-		crpc_warn("qp 0x%x to ERR: %s", dp->qpn, strerror(rc));
+	if (qp->kind == CRPC_IB_DC)
+		crpc_mlx5_dct_end(crpc_mlx5_qp_of(qp));
+	else
+		crpc_ib_to_error(qp);
 }

@@ -24,13 +24,6 @@ crpc_mlx5_sq_used(const struct crpc_mlx5_sq *sq)
 	return sq->pi - sq->ci;
 }
 
-/** WRs of a queue pair that are not known to be done. */
-static inline uint32_t
-crpc_mlx5_outstanding(const struct crpc_mlx5_qp *qp)
-{
-	return qp->posted - qp->retired;
-}
-
 /** Records the WQE that was built at the producer index, and moves the index past it. */
 static inline void
 crpc_mlx5_sent_add(
@@ -72,7 +65,7 @@ crpc_mlx5_retire_one(struct crpc_mlx5_sq *sq)
 
 	sq->ci += sent->bb;
 	if (sent->owner != NULL)
-		sent->owner->retired++;
+		sent->owner->ib.retired++;
 	return sent->owner;
 }
 
@@ -85,21 +78,11 @@ crpc_mlx5_retire_to(struct crpc_mlx5_sq *sq, uint32_t start)
 	return crpc_mlx5_retire_one(sq);
 }
 
-/** WRs of a queue pair that were retired since its last report; now they are reported. */
-static inline uint32_t
-crpc_mlx5_report_take(struct crpc_mlx5_qp *qp)
-{
-	uint32_t wrs = qp->retired - qp->reported;
-
-	qp->reported = qp->retired;
-	return wrs;
-}
-
 /** Whether the user gets no completion of a WQE. */
 static inline bool
 crpc_mlx5_is_silent(const struct crpc_mlx5_qp *owner)
 {
-	return owner == NULL || owner->state == CRPC_MLX5_QP_RETIRED;
+	return owner == NULL || owner->ib.state == CRPC_IB_RETIRED;
 }
 
 /** The next completion if the device has written it: its owner bit names the lap, see PRM "CQE

@@ -16,17 +16,17 @@
 
 /* The numbers of a queue pair: their names, and where its owner finds them. */
 #define QUEUE_NUMBERS(X, qp, sq)                                                                   \
-	X(id, qp->base.id)                                                                         \
-	X(depth, qp->depth)                                                                        \
-	X(posted, qp->posted)                                                                      \
-	X(retired, qp->retired)                                                                    \
-	X(reported, qp->reported)                                                                  \
-	X(unsignalled, sq->buf != NULL ? sq->unsignalled : qp->unsignalled)                        \
+	X(id, qp->ib.base.id)                                                                      \
+	X(depth, qp->ib.depth)                                                                     \
+	X(posted, qp->ib.posted)                                                                   \
+	X(retired, qp->ib.retired)                                                                 \
+	X(reported, qp->ib.reported)                                                               \
+	X(unsignalled, sq->buf != NULL ? sq->unsignalled : qp->ib.unsignalled)                     \
 	X(blocks, sq->buf != NULL ? sq->bb_mask + 1 : 0)                                           \
 	X(blocks_outstanding, sq->pi - sq->ci)                                                     \
 	X(signals, sq->signals)                                                                    \
-	X(resets, qp->kind == CRPC_IB_DCI ? dci_resets(qp) : 0)                                    \
-	X(initiator, qp->kind == CRPC_IB_DC && qp->sq != sq ? qp->sq->qpn_shl8 >> 8 : 0)           \
+	X(resets, qp->ib.kind == CRPC_IB_DCI ? dci_resets(qp) : 0)                                 \
+	X(initiator, qp->ib.kind == CRPC_IB_DC && qp->sq != sq ? qp->sq->qpn_shl8 >> 8 : 0)        \
 	X(recv_posted, qp->rq.posted)                                                              \
 	X(buffers_held, qp->rq.ud != NULL ? qp->rq.ud->held : 0)
 
@@ -66,7 +66,7 @@ crpc_mlx5_tel_open(struct crpc_mlx5_dev_ctl *dev)
 
 	if (tel == NULL)
 		return -ENOMEM;
-	tel->box.attention = &dev->dp.attention;
+	tel->box.attention = &dev->dp.ib.attention;
 	dev->dp.tel = &tel->box;
 	crpc_tel_open(&devices, dev->dp.tel);
 	return 0;
@@ -95,8 +95,8 @@ queue_fill(const struct crpc_mlx5_qp *qp, struct tel_queue *out)
 	const struct crpc_mlx5_sq *sq = &qp->own;
 
 	out->found = true;
-	out->kind = kinds[qp->kind];
-	out->state = states[qp->state];
+	out->kind = kinds[qp->ib.kind];
+	out->state = states[qp->ib.state];
 #define NUMBER(name, value) out->name = value;
 	QUEUE_NUMBERS(NUMBER, qp, sq)
 #undef NUMBER
@@ -107,14 +107,12 @@ void
 crpc_mlx5_queue_dump(const struct crpc_mlx5_qp *qp, FILE *out)
 {
 	struct tel_queue q;
-	uint64_t value;
 
 	queue_fill(qp, &q);
-	fprintf(out, "qp 0x%x %s: %s;", qp->qpn, q.kind, q.state);
-	for (size_t i = 0; i < CRPC_DIM(queue_numbers); i++) {
-		memcpy(&value, (const char *)&q + queue_numbers[i].at, sizeof(value));
-		fprintf(out, " %s %" PRIu64, queue_numbers[i].name, value);
-	}
+	fprintf(out, "qp 0x%x %s: %s;", qp->ib.qpn, q.kind, q.state);
+	for (size_t i = 0; i < CRPC_DIM(queue_numbers); i++)
+		fprintf(out, " %s %" PRIu64, queue_numbers[i].name,
+			crpc_tel_value(&q, &queue_numbers[i]));
 	fprintf(out, "\n  newest: %s\n", q.newest);
 }
 
@@ -122,25 +120,24 @@ crpc_noinline void
 crpc_mlx5_tel_answer(struct crpc_mlx5_dev *dp)
 {
 	struct crpc_mlx5_tel *tel = (struct crpc_mlx5_tel *)dp->tel;
-	const struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(&dp->base);
 
 	if (!crpc_tel_begin(dp->tel))
 		return;
-	tel->stats = dp->stats;
-	crpc_rdma_info_get(&dp->base, &tel->info);
+	tel->stats = dp->ib.base.stats;
+	crpc_rdma_info_get(&dp->ib.base, &tel->info);
 	tel->cq_ci = dp->cq.ci;
 	tel->cq_entries = dp->cq.mask + 1;
-	tel->cq_used = dev->ib.cq_used;
-	tel->cq_depth = dev->ib.cq_depth;
-	tel->mrs = dev->ib.num_mrs;
-	tel->ahs = dev->ib.num_ahs;
+	tel->cq_used = dp->ib.cq_used;
+	tel->cq_depth = dp->ib.cq_depth;
+	tel->mrs = dp->ib.num_mrs;
+	tel->ahs = dp->ib.num_ahs;
 	tel->num = 0;
 	tel->queue.found = false;
-	for (const struct crpc_mlx5_qp_ctl *qp = dev->qps;
-		qp != NULL && tel->num < CRPC_RDMA_QPS_MAX; qp = qp->next) {
-		tel->qpn[tel->num++] = qp->dp.qpn;
-		if (qp->dp.qpn == tel->box.want)
-			queue_fill(&qp->dp, &tel->queue);
+	for (const struct crpc_ib_qp *qp = dp->ib.qps; qp != NULL && tel->num < CRPC_RDMA_QPS_MAX;
+		qp = qp->next) {
+		tel->qpn[tel->num++] = qp->qpn;
+		if (qp->qpn == tel->box.want)
+			queue_fill(&crpc_mlx5_qp_of(qp)->dp, &tel->queue);
 	}
 	crpc_tel_end(dp->tel);
 }
@@ -160,7 +157,6 @@ info_put(struct rte_tel_data *d, const struct crpc_mlx5_tel *tel)
 	crpc_tel_add_dict_uint(d, "lid", tel->info.lid);
 	crpc_tel_add_dict_uint(d, "mtu", tel->info.mtu);
 	crpc_tel_add_dict_uint(d, "inline_max", tel->info.inline_max);
-	rte_tel_data_add_dict_int(d, "cqe_compression", tel->info.cqe_compression);
 	crpc_tel_add_dict_uint(d, "queue_pairs", tel->num);
 	crpc_tel_add_dict_uint(d, "regions", tel->mrs);
 	crpc_tel_add_dict_uint(d, "addresses", tel->ahs);

@@ -19,13 +19,13 @@
 int
 crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.base.dev);
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.ib.base.dev);
 	struct crpc_mlx5_ud *ud = crpc_container_of(qp, struct crpc_mlx5_ud, qp);
 
 	qp->dp.rq.ud = ud;
-	ud->mtu = 128u << dev->ib.mtu;
+	ud->mtu = 128u << dev->dp.ib.mtu;
 	ud->mask = raw->rq.wqe_cnt - 1;
-	ud->buf = qp->memory = crpc_ib_buffers_make(&dev->ib, raw->rq.wqe_cnt, &qp->mr);
+	ud->buf = qp->memory = crpc_ib_buffers_make(&dev->dp.ib, raw->rq.wqe_cnt, &qp->mr);
 	if (ud->buf == NULL)
 		return -ENOMEM;
 	ud->lkey = qp->mr->lkey;
@@ -33,72 +33,31 @@ crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *ra
 	return 0;
 }
 
-struct crpc_rdma_ud *
-crpc_mlx5_ud_create(struct crpc_rdma *base, const struct crpc_rdma_ud_conf *conf)
-{
-	const struct crpc_rdma_qp_conf qp_conf = {.id = conf->id,
-		.sq_depth = conf->sq_depth,
-		.rq_depth = conf->rq_depth,
-		.inline_max = conf->inline_max};
-	struct crpc_mlx5_qp_ctl *qp =
-		crpc_mlx5_qp_make(crpc_mlx5_dev_ctl(base), CRPC_IB_UD, &qp_conf);
-
-	return qp != NULL ? &qp->dp.ud : NULL;
-}
-
+/* Nothing is handed back any more. */
 void
-crpc_mlx5_ud_free(struct crpc_rdma_ud *base)
+crpc_mlx5_ud_forget(struct crpc_mlx5_ud *ud)
 {
-	struct crpc_mlx5_ud *ud = crpc_container_of(base, struct crpc_mlx5_ud, qp.dp.ud);
-	struct crpc_mlx5_ud **at = &crpc_mlx5_dev_ctl(base->dev)->dp.held;
+	struct crpc_mlx5_ud **at = &crpc_mlx5_dev_ctl(ud->qp.dp.ib.base.dev)->dp.held;
 
 	while (*at != NULL && *at != ud)
 		at = &(*at)->next_held;
 	if (*at != NULL)
 		*at = ud->next_held;
-	crpc_mlx5_qp_end(&ud->qp);
-}
-
-void
-crpc_mlx5_ud_addr(const struct crpc_rdma_ud *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	crpc_mlx5_qp_addr((const struct crpc_rdma_qp *)(const void *)base, addr);
 }
 
 struct crpc_rdma_ah *
-crpc_mlx5_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
+crpc_mlx5_ah_create(struct crpc_rdma_qp *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(ud->dev);
 	struct crpc_ib_addr peer;
-	struct crpc_mlx5_ah *ah;
+	struct crpc_mlx5_ah *ah = crpc_ib_ah_new(ud, bytes, sizeof(*ah), &peer);
 	bool full;
 
-	crpc_ib_refresh(&dev->ib);
-	if (crpc_ib_addr_decode(bytes, CRPC_IB_UD, &peer) != 0)
-		return crpc_null(-EPROTO);
-	ah = calloc(1, sizeof(*ah));
 	if (ah == NULL)
 		return NULL;
-	ah->ibah = crpc_mlx5_av_make(dev, &peer, &ah->av, &full);
-	if (ah->ibah == NULL) {
-		free(ah); /* errno stays. */
-		return NULL;
+	if (crpc_mlx5_av_get(crpc_mlx5_dev_ctl(ud->dev), ah->ib.ibah, &peer, &ah->av, &full) != 0) {
+		crpc_ib_ah_free(&ah->ib.base);
+		return crpc_null(-EHOSTUNREACH);
 	}
-	ah->base.dev = ud->dev;
 	ah->av.key.qkey.qkey = htobe32((uint32_t)peer.key);
-	dev->ib.num_ahs++;
-	return &ah->base;
-}
-
-void
-crpc_mlx5_ah_free(struct crpc_rdma_ah *base)
-{
-	struct crpc_mlx5_ah *ah = crpc_container_of(base, struct crpc_mlx5_ah, base);
-	int rc;
-
-	crpc_mlx5_dev_ctl(base->dev)->ib.num_ahs--;
-	rc = ibv_destroy_ah(ah->ibah);
-	if (rc != 0)
-		crpc_err("ah_free: %s", strerror(rc));
-	free(ah);
+	return &ah->ib.base;
 }

@@ -142,7 +142,7 @@ crpc_mlx5_wr_req(const struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr)
 		.raddr = wr->raddr,
 		.sge = wr->sge,
 		.num_sge = wr->num_sge,
-		.inline_max = qp->inline_max,
+		.inline_max = qp->ib.inline_max,
 	};
 }
 
@@ -163,7 +163,7 @@ crpc_mlx5_dgram_req(const struct crpc_mlx5_ud *ud, const struct crpc_rdma_dgram 
 		.av_len = sizeof(ah->av),
 		.sge = dgram->sge,
 		.num_sge = dgram->num_sge,
-		.inline_max = ud->qp.dp.inline_max,
+		.inline_max = ud->qp.dp.ib.inline_max,
 	};
 }
 

@@ -175,8 +175,6 @@ struct crpc_paper_conf {
 	uint32_t inline_max;   /**< Default: none. */
 	uint32_t mtu;          /**< Largest datagram; default, and at most, 4096. */
 	uint32_t cq_depth;     /**< Default 8192. */
-	uint32_t signal_every; /**< As in struct crpc_rdma_conf. */
-	uint8_t blueflame;     /**< enum crpc_rdma_blueflame: what is counted. */
 	uint32_t dcis;         /**< Virtual time: initiators of DC; default 4. */
 };
 

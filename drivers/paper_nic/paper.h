@@ -14,6 +14,8 @@
  *        moved by a poll   by a step          by a step         by post
  */
 
+#include <sys/queue.h>
+
 #include "crpc_paper_nic.h"
 #include "crpc_rdma_driver.h"
 
@@ -23,8 +25,7 @@
 /* The bit in which an rkey differs from the region's lkey. */
 #define PAPER_RKEY 0x80000000u
 
-/* Kinds of queues, beside enum crpc_rdma_transport, and of requests, beside enum crpc_rdma_op. */
-#define PAPER_UD    (CRPC_RDMA_DC + 1)
+/* A kind of requests, beside enum crpc_rdma_op. */
 #define PAPER_DGRAM (CRPC_RDMA_READ + 1)
 
 /* A queue as its address names it: the key differs from those that had the number before. */
@@ -58,13 +59,10 @@ struct paper_slot {
 };
 
 struct crpc_paper_queue {
-	union { /* They have the same members. */
-		struct crpc_rdma_qp qp;
-		struct crpc_rdma_ud ud;
-	};
+	struct crpc_rdma_qp qp;
 	struct crpc_paper_dev *dev;
 	struct crpc_paper *net;
-	uint8_t kind; /* enum crpc_rdma_transport or PAPER_UD */
+	uint8_t kind; /* enum crpc_rdma_transport or CRPC_RDMA_UD */
 	bool connected, broken, drained;
 	struct paper_target self, peer;
 	uint32_t sq_depth, rq_depth, sq_mask, inline_max, signal_every;
@@ -100,17 +98,21 @@ struct paper_dci {
 	struct paper_target to;
 };
 
-/* A queue whose state the device has; a link of a list from the one that was used last on. */
+/* A queue whose state the device has. */
 struct paper_cached {
-	uint32_t key, prev, next, chain;
+	uint32_t key;
+	TAILQ_ENTRY(paper_cached) used;
+	LIST_ENTRY(paper_cached) chain; /* Of its bucket. */
 };
 
 /* A device in virtual time: when each server is free, ps. */
 struct paper_servers {
 	uint64_t wqe, tx, rx, recv;
 	struct paper_dci dci[CRPC_RDMA_DCIS_MAX];
-	struct paper_cached *cached; /* [0] is the list's head. */
-	uint32_t *bucket, bucket_mask, ncached;
+	struct paper_cached *cached;
+	TAILQ_HEAD(paper_used, paper_cached) used; /* The one that was used last first. */
+	LIST_HEAD(paper_chain, paper_cached) *bucket;
+	uint32_t bucket_mask, ncached;
 };
 
 struct crpc_paper_dev {
@@ -127,7 +129,6 @@ struct crpc_paper_dev {
 	struct paper_cqe *cq;
 	struct crpc_paper_packet *given; /* Datagrams of the last poll. */
 	struct crpc_paper_counts counts;
-	struct crpc_rdma_stats stats;
 	uint32_t nmrs, free_mr; /* No number below free_mr is free. */
 	struct paper_servers at;
 	void (*on_cqe)(void *arg, uint64_t now_ns);

@@ -78,8 +78,6 @@ paper_open(const struct crpc_rdma_conf *conf)
 	const struct crpc_paper_conf paper = {.name = conf->device,
 		.inline_max = NAMED_INLINE,
 		.cq_depth = conf->cq_depth,
-		.signal_every = conf->signal_every,
-		.blueflame = conf->blueflame,
 		.dcis = conf->dcis};
 
 	if (conf->device == NULL || strncmp(conf->device, "paper", 5) != 0 ||
@@ -141,12 +139,6 @@ paper_info_get(const struct crpc_rdma *base, struct crpc_rdma_info *info)
 	info->port = 1;
 	info->link_layer = LINK_ETHERNET;
 	info->mtu = dev->conf.mtu;
-}
-
-static void
-paper_stats_get(const struct crpc_rdma *base, struct crpc_rdma_stats *stats)
-{
-	*stats = ((const struct crpc_paper_dev *)base)->stats;
 }
 
 const struct crpc_paper_counts *
@@ -253,12 +245,12 @@ queues_grow(struct crpc_paper *net)
 	return 0;
 }
 
-static struct crpc_paper_queue *
-queue_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf, uint8_t kind)
+static struct crpc_rdma_qp *
+paper_qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf)
 {
 	struct crpc_paper_dev *dev = (struct crpc_paper_dev *)base;
 	struct crpc_paper *net = dev->net;
-	uint32_t cqes = conf->sq_depth + conf->rq_depth, every = dev->conf.signal_every, i;
+	uint32_t cqes = conf->sq_depth + conf->rq_depth, i;
 	size_t slots = crpc_pow2_ceil(conf->sq_depth);
 	struct crpc_paper_queue *q = NULL;
 
@@ -281,27 +273,28 @@ queue_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf, uint8
 	q->qp = (struct crpc_rdma_qp){.dev = base, .id = conf->id};
 	q->dev = dev;
 	q->net = net;
-	q->kind = kind;
+	q->kind = conf->transport;
 	q->self = (struct paper_target){.index = i, .key = ++net->last_key};
 	q->sq_depth = conf->sq_depth;
 	q->sq_mask = (uint32_t)slots - 1;
 	q->rq_depth = q->receives = conf->rq_depth;
 	q->inline_max = conf->inline_max;
 	q->inlined = (uint8_t *)&q->sq[slots];
-	q->signal_every = (uint32_t)(every != 0 ? crpc_min(every, q->sq_depth)
-						: crpc_min(SIGNAL_EVERY, q->sq_depth / 4));
+	q->signal_every = (uint32_t)crpc_min(SIGNAL_EVERY, q->sq_depth / 4);
 	net->queues[i] = q;
 	net->free_queue = i + 1;
 	net->nqueues += i == net->nqueues;
-	dev->stats.recv_posted += conf->rq_depth;
+	dev->base.stats.recv_posted += conf->rq_depth;
 	dev->cq_reserved += cqes;
 	dev->nqueues++;
-	return q;
+	return &q->qp;
 }
 
 static void
-queue_free(struct crpc_paper_queue *q)
+paper_qp_free(struct crpc_rdma_qp *qp)
 {
+	struct crpc_paper_queue *q = crpc_container_of(qp, struct crpc_paper_queue, qp);
+
 	if (q->acked != q->posted)
 		__crpc_paper_deactivate(q);
 	__crpc_paper_purge(q);
@@ -310,38 +303,6 @@ queue_free(struct crpc_paper_queue *q)
 	q->dev->cq_reserved -= q->sq_depth + q->rq_depth;
 	q->dev->nqueues--;
 	free(q);
-}
-
-static struct crpc_rdma_qp *
-paper_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
-{
-	struct crpc_paper_queue *q = queue_create(dev, conf, conf->transport);
-
-	return q == NULL ? NULL : &q->qp;
-}
-
-static struct crpc_rdma_ud *
-paper_ud_create(struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf)
-{
-	const struct crpc_rdma_qp_conf qp = {.id = conf->id,
-		.sq_depth = conf->sq_depth,
-		.rq_depth = conf->rq_depth,
-		.inline_max = conf->inline_max};
-	struct crpc_paper_queue *q = queue_create(dev, &qp, PAPER_UD);
-
-	return q == NULL ? NULL : &q->ud;
-}
-
-static void
-paper_qp_free(struct crpc_rdma_qp *qp)
-{
-	queue_free(crpc_container_of(qp, struct crpc_paper_queue, qp));
-}
-
-static void
-paper_ud_free(struct crpc_rdma_ud *ud)
-{
-	queue_free(crpc_container_of(ud, struct crpc_paper_queue, ud));
 }
 
 /* Of a DC queue pair: its requests are carried out to their end, without completions. */
@@ -361,8 +322,9 @@ paper_qp_drain(struct crpc_rdma_qp *qp)
 /* ---- addresses ---- */
 
 static void
-addr_put(const struct crpc_paper_queue *q, uint8_t out[CRPC_RDMA_ADDR_LEN])
+paper_qp_addr(const struct crpc_rdma_qp *qp, uint8_t out[CRPC_RDMA_ADDR_LEN])
 {
+	const struct crpc_paper_queue *q = (const struct crpc_paper_queue *)qp;
 	const uint32_t addr[ADDR_WORDS] = {ADDR_MAGIC,
 		[ADDR_KIND] = ADDR_VERSION | (uint32_t)q->net->number << 8 | q->kind << 16,
 		[ADDR_INDEX] = q->self.index, [ADDR_KEY] = q->self.key};
@@ -391,18 +353,6 @@ addr_get(const struct crpc_paper_queue *q, const uint8_t in[CRPC_RDMA_ADDR_LEN],
 	return 0;
 }
 
-static void
-paper_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	addr_put((const struct crpc_paper_queue *)qp, addr);
-}
-
-static void
-paper_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	addr_put((const struct crpc_paper_queue *)ud, addr);
-}
-
 static int
 paper_qp_connect(struct crpc_rdma_qp *qp, const uint8_t addr[CRPC_RDMA_ADDR_LEN])
 {
@@ -418,7 +368,7 @@ paper_qp_connect(struct crpc_rdma_qp *qp, const uint8_t addr[CRPC_RDMA_ADDR_LEN]
 }
 
 static struct crpc_rdma_ah *
-paper_ah_create(struct crpc_rdma_ud *ud, const uint8_t addr[CRPC_RDMA_ADDR_LEN])
+paper_ah_create(struct crpc_rdma_qp *ud, const uint8_t addr[CRPC_RDMA_ADDR_LEN])
 {
 	struct paper_ah *ah = calloc(1, sizeof(*ah));
 	int rc = -ENOMEM;
@@ -444,7 +394,6 @@ static const struct crpc_rdma_ops paper_ops = {
 	.open = paper_open,
 	.close = paper_close,
 	.info_get = paper_info_get,
-	.stats_get = paper_stats_get,
 	.mr_reg = paper_mr_reg,
 	.mr_dereg = paper_mr_dereg,
 	.qp_create = paper_qp_create,
@@ -452,9 +401,6 @@ static const struct crpc_rdma_ops paper_ops = {
 	.qp_drain = paper_qp_drain,
 	.qp_addr = paper_qp_addr,
 	.qp_connect = paper_qp_connect,
-	.ud_create = paper_ud_create,
-	.ud_free = paper_ud_free,
-	.ud_addr = paper_ud_addr,
 	.ah_create = paper_ah_create,
 	.ah_free = paper_ah_free,
 	.list = paper_list,

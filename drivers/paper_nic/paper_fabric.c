@@ -169,11 +169,11 @@ slot_fill(struct crpc_paper_queue *q, struct paper_slot *slot, const struct crpc
 	uint8_t *bytes = q->inlined + (size_t)(slot - q->sq) * q->inline_max;
 	uint64_t len = 0;
 
-	if (wr->num_sge > CRPC_RDMA_SGE_MAX || (wr->op > CRPC_RDMA_READ && q->kind != PAPER_UD))
+	if (wr->num_sge > CRPC_RDMA_SGE_MAX || (wr->op > CRPC_RDMA_READ && q->kind != CRPC_RDMA_UD))
 		return false;
 	for (uint32_t i = 0; i < wr->num_sge; i++)
 		len += wr->sge[i].len;
-	if (len > (q->kind == PAPER_UD ? q->dev->conf.mtu : MSG_MAX) ||
+	if (len > (q->kind == CRPC_RDMA_UD ? q->dev->conf.mtu : MSG_MAX) ||
 		(inlined && (wr->op == CRPC_RDMA_READ || len > q->inline_max)))
 		return false;
 	slot->wr = *wr;
@@ -209,7 +209,7 @@ queue_take(struct crpc_paper_queue *q, const struct crpc_rdma_wr *wr, const stru
 	bool signalled = (wr->flags & CRPC_RDMA_WR_SIGNAL) != 0;
 	struct crpc_paper *net = q->net;
 
-	if (q->broken || q->drained || !(q->connected || q->kind == PAPER_UD) ||
+	if (q->broken || q->drained || !(q->connected || q->kind == CRPC_RDMA_UD) ||
 		q->posted - q->freed == q->sq_depth || q->dev->post_limit == 0 ||
 		chance(net, net->refuse))
 		return false;
@@ -229,8 +229,8 @@ queue_take(struct crpc_paper_queue *q, const struct crpc_rdma_wr *wr, const stru
 		net->active[q->at] = q;
 	}
 	q->dev->post_limit -= q->dev->post_limit != UINT32_MAX;
-	q->dev->stats.wqes++;
-	q->dev->stats.wqebbs += wqe_blocks(q, slot);
+	q->dev->base.stats.wqes++;
+	q->dev->base.stats.wqebbs += wqe_blocks(q, slot);
 	counts->writes += wr->op == CRPC_RDMA_WRITE;
 	counts->write_imms += wr->op == CRPC_RDMA_WRITE_IMM;
 	counts->reads += wr->op == CRPC_RDMA_READ;
@@ -245,11 +245,10 @@ doorbell(struct crpc_paper_queue *q, uint16_t n)
 {
 	const struct paper_slot *slot = &q->sq[(q->posted - 1) & q->sq_mask];
 	struct crpc_paper_dev *dev = q->dev;
-	bool blueflame = n == 1 && dev->conf.blueflame == CRPC_RDMA_BLUEFLAME_ONE &&
-		wqe_blocks(q, slot) <= BLUEFLAME_BLOCKS;
+	bool blueflame = n == 1 && wqe_blocks(q, slot) <= BLUEFLAME_BLOCKS;
 
-	dev->stats.doorbells += n != 0;
-	dev->stats.blueflame += blueflame;
+	dev->base.stats.doorbells += n != 0;
+	dev->base.stats.blueflame += blueflame;
 	if (n != 0 && q->net->time != NULL)
 		__crpc_paper_time_post(q, n, blueflame);
 	dev->counts.post_max = crpc_max(dev->counts.post_max, n);
@@ -270,7 +269,7 @@ paper_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
 static uint16_t
 paper_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *d, uint16_t n)
 {
-	struct crpc_paper_queue *q = crpc_container_of(base, struct crpc_paper_queue, ud);
+	struct crpc_paper_queue *q = crpc_container_of(&base->qp, struct crpc_paper_queue, qp);
 	struct crpc_rdma_wr wr = {.op = PAPER_DGRAM};
 	const struct paper_ah *ah;
 	uint16_t i;
@@ -536,8 +535,8 @@ cqe_take(struct crpc_paper_dev *dev, struct paper_cqe *e)
 {
 	struct crpc_paper_queue *q = e->queue;
 
-	dev->stats.send_cqes += e->cqe.type == CRPC_RDMA_CQE_SEND;
-	dev->stats.error_cqes += e->cqe.type == CRPC_RDMA_CQE_ERROR;
+	dev->base.stats.send_cqes += e->cqe.type == CRPC_RDMA_CQE_SEND;
+	dev->base.stats.error_cqes += e->cqe.type == CRPC_RDMA_CQE_ERROR;
 	if (e->send) {
 		q->freed = e->retired;
 		if (e->hidden)
@@ -545,12 +544,12 @@ cqe_take(struct crpc_paper_dev *dev, struct paper_cqe *e)
 		e->cqe.wrs = e->retired - q->shown;
 		q->shown = e->retired;
 	} else if (e->packet != NULL) {
-		dev->stats.recv_cqes++;
+		dev->base.stats.recv_cqes++;
 		e->packet->next = dev->given;
 		dev->given = e->packet;
 	} else if (e->cqe.type == CRPC_RDMA_CQE_RECV) {
-		dev->stats.recv_cqes++;
-		dev->stats.recv_posted++;
+		dev->base.stats.recv_cqes++;
+		dev->base.stats.recv_posted++;
 		q->receives++;
 	}
 	return true;
@@ -568,7 +567,7 @@ paper_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *cqe, uint16_t n)
 	while ((packet = dev->given) != NULL) {
 		dev->given = packet->next;
 		packet->queue->receives++;
-		dev->stats.recv_posted++;
+		dev->base.stats.recv_posted++;
 		free(packet);
 	}
 	if (dev->net->autorun)
@@ -580,8 +579,8 @@ paper_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *cqe, uint16_t n)
 	}
 	if (dev->head == dev->tail) /* What was used stays in the CPU's cache. */
 		dev->head = dev->tail = 0;
-	dev->stats.polls++;
-	dev->stats.empty_polls += k == 0;
+	dev->base.stats.polls++;
+	dev->base.stats.empty_polls += k == 0;
 	return k;
 }
 
@@ -625,7 +624,7 @@ crpc_paper_forge(struct crpc_rdma *dev, uint32_t id, uint32_t imm, const void *d
 		return -ENOENT;
 	if (q->receives == 0)
 		return -EAGAIN;
-	if (q->kind != PAPER_UD) {
+	if (q->kind != CRPC_RDMA_UD) {
 		q->receives--;
 		cq_push(q,
 			(struct paper_cqe){

@@ -137,7 +137,8 @@ __crpc_paper_time_open(struct crpc_paper_dev *dev)
 		dev->conf.dcis = 4;
 	if (n == 0)
 		return 0;
-	s->cached = calloc(n + 1, sizeof(*s->cached));
+	TAILQ_INIT(&s->used);
+	s->cached = calloc(n, sizeof(*s->cached));
 	s->bucket = calloc(buckets, sizeof(*s->bucket));
 	s->bucket_mask = buckets - 1;
 	return s->cached == NULL || s->bucket == NULL ? -ENOMEM : 0;
@@ -159,64 +160,37 @@ __crpc_paper_time_close(struct crpc_paper_dev *dev)
 	net->max_events = 0;
 }
 
-static void
-cached_unlink(struct paper_servers *s, uint32_t i)
-{
-	s->cached[s->cached[i].prev].next = s->cached[i].next;
-	s->cached[s->cached[i].next].prev = s->cached[i].prev;
-}
-
-static void
-cached_use(struct paper_servers *s, uint32_t i)
-{
-	struct paper_cached *head = &s->cached[0];
-
-	s->cached[i].prev = 0;
-	s->cached[i].next = head->next;
-	s->cached[head->next].prev = i;
-	head->next = i;
-}
-
-/* Where a number of an entry stands, from its bucket on: to be changed. */
-static uint32_t *
-cached_find(struct paper_servers *s, uint32_t key)
-{
-	uint32_t *at = &s->bucket[(key * 0x9e3779b1u >> 7) & s->bucket_mask];
-
-	while (*at != 0 && s->cached[*at].key != key)
-		at = &s->cached[*at].chain;
-	return at;
-}
-
 /* The device needs the state of a queue: what it takes to have it. */
 static uint64_t
 cache_look(struct crpc_paper_dev *dev, uint32_t key)
 {
 	const struct crpc_paper_time *t = dev->net->time;
 	struct paper_servers *s = &dev->at;
-	uint32_t *at, i;
+	struct paper_chain *bucket;
+	struct paper_cached *c;
+	bool hit;
 
 	if (t->cache == 0)
 		return 0;
-	at = cached_find(s, key);
-	i = *at;
-	if (i != 0) {
-		cached_unlink(s, i);
-		cached_use(s, i);
+	bucket = &s->bucket[(key * 0x9e3779b1u >> 7) & s->bucket_mask];
+	LIST_FOREACH (c, bucket, chain)
+		if (c->key == key)
+			break;
+	hit = c != NULL;
+	if (!hit && s->ncached < t->cache) {
+		c = &s->cached[s->ncached++];
+	} else {
+		if (!hit) { /* In the place of the one that was not used for longest. */
+			c = TAILQ_LAST(&s->used, paper_used);
+			LIST_REMOVE(c, chain);
+		}
+		TAILQ_REMOVE(&s->used, c, used);
+	}
+	TAILQ_INSERT_HEAD(&s->used, c, used);
+	if (hit)
 		return 0;
-	}
-	if (s->ncached < t->cache) {
-		i = ++s->ncached;
-	} else { /* In the place of the one that was not used for longest. */
-		i = s->cached[0].prev;
-		cached_unlink(s, i);
-		*cached_find(s, s->cached[i].key) = s->cached[i].chain;
-		at = cached_find(s, key);
-	}
-	s->cached[i].key = key;
-	s->cached[i].chain = 0;
-	*at = i;
-	cached_use(s, i);
+	c->key = key;
+	LIST_INSERT_HEAD(bucket, c, chain);
 	dev->counts.cache_misses++;
 	return t->cache_miss;
 }

@@ -54,33 +54,23 @@ uv_contexts(struct uv_ctx *list[SM_SLOTS])
 }
 
 /*
- * How payloads go straight from source to destination: words of SOFT_MLX5_DIRECT. In step mode a
+ * From how many bytes on payloads go straight from source to destination; 0: none. In step mode a
  * seed stands for an order of packets, which are those of the ring.
  */
-static void
-direct_conf(struct sm_nic_attr *attr)
+static uint32_t
+direct_from(void)
 {
-	const char *env = getenv("SOFT_MLX5_DIRECT"), *word = env != NULL ? env : "";
-	size_t len;
+	const char *env = getenv("SOFT_MLX5_DIRECT");
+	unsigned long n = env != NULL ? strtoul(env, NULL, 10) : 0;
 
-	attr->direct = SM_DIRECT_DEFAULT;
-	for (; *word != '\0'; word += len + (word[len] == ',')) {
-		unsigned long n = strtoul(word, NULL, 10);
-
-		len = strcspn(word, ",");
-		if (len == 3 && memcmp(word, "off", len) == 0)
-			attr->direct = 0;
-		else if (len == 6 && memcmp(word, "kernel", len) == 0)
-			attr->direct_kernel = true;
-		else if (strspn(word, "0123456789") == len && n >= SM_DIRECT_LEAST &&
-				n <= SM_MSG_MAX)
-			attr->direct = (uint32_t)n;
-		else
-			sm_complain("SOFT_MLX5_DIRECT is '%s', not of: off, kernel, bytes "
-				    "from %u to %u", env, SM_DIRECT_LEAST, SM_MSG_MAX);
-	}
-	if (sm_progress_is_step())
-		attr->direct = 0;
+	if (sm_progress_is_step() || (env != NULL && strcmp(env, "off") == 0))
+		return 0;
+	if (n >= SM_DIRECT_LEAST && n <= SM_MSG_MAX && env[strspn(env, "0123456789")] == '\0')
+		return (uint32_t)n;
+	if (env != NULL && env[0] != '\0')
+		sm_complain("SOFT_MLX5_DIRECT is '%s', not off or bytes from %u to %u", env,
+			SM_DIRECT_LEAST, SM_MSG_MAX);
+	return SM_DIRECT_DEFAULT;
 }
 
 static int
@@ -91,6 +81,7 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 		.net = ctx->net,
 		.faults = getenv("SOFT_MLX5_FAULTS"),
 		.udp_addr = port->addr,
+		.direct = direct_from(),
 		.mtu = port->mtu,
 		.lid = sm_port(0)->lid,
 		.pkeys = port->npkeys,
@@ -110,7 +101,6 @@ make_nic(struct uv_ctx *ctx, struct sm_nic **nic)
 
 	if (port->udp && port->addr == 0)
 		return EADDRNOTAVAIL; /* Which was said. */
-	direct_conf(&attr);
 	net_name(port, ctx->net, sizeof(ctx->net));
 	memcpy(attr.gid, port->gid[0].raw, sizeof(attr.gid));
 	for (uint32_t i = 0; i < port->ngids; i++) {

@@ -51,40 +51,31 @@ dump_all(struct uv_ctx *const *list, uint32_t n, FILE *out)
 	}
 }
 
-/* A context that is not meant keeps what it has, but gets timers: a peer of it may lose packets. */
-static void
-faults_all(struct uv_ctx *const *list, uint32_t n, const char *which, const char *text, FILE *out)
+/* Contexts that are not meant get timers: a peer of theirs may lose packets. */
+static int
+faults_set(struct uv_ctx *const *list, uint32_t n, const char *text)
 {
-	bool all = strcmp(which, "*") == 0;
-	uint32_t slot = (uint32_t)strtoul(which, NULL, 0), set = 0;
 	int err = 0;
 
-	for (uint32_t i = 0; i < n && err == 0; i++) {
-		if (all || sm_nic_slot(uv_nic(list[i])) == slot) {
-			err = sm_nic_faults(uv_nic(list[i]), strcmp(text, "off") == 0 ? "" : text);
-			set++;
-		} else {
-			err = sm_nic_timers(uv_nic(list[i]));
-		}
-	}
-	if (err != 0)
-		fprintf(out, "error: '%s': %s\n", text, strerror(err));
-	else
-		fprintf(out, "ok\n%u\n", set);
+	for (uint32_t i = 0; i < n && err == 0; i++)
+		err = sm_nic_faults(uv_nic(list[i]), strcmp(text, "off") == 0 ? "" : text);
+	return err != 0 ? err : uv_timers();
 }
 
+/* A change of those contexts of the list that are meant. */
 static void
-port_all(struct uv_ctx *const *list, uint32_t n, const char *which, const char *text, FILE *out)
+change(struct uv_ctx *const *list, uint32_t n, const char *which, const char *text,
+	int (*fn)(struct uv_ctx *const *list, uint32_t n, const char *text), FILE *out)
 {
 	bool all = strcmp(which, "*") == 0;
+	uint32_t slot = (uint32_t)strtoul(which, NULL, 0), num = 0;
 	struct uv_ctx *named[SM_SLOTS];
-	uint32_t num = 0;
 	int err;
 
 	for (uint32_t i = 0; i < n; i++)
-		if (all || sm_nic_slot(uv_nic(list[i])) == (uint32_t)strtoul(which, NULL, 0))
+		if (all || sm_nic_slot(uv_nic(list[i])) == slot)
 			named[num++] = list[i];
-	err = uv_port_change(named, num, text);
+	err = fn(named, num, text);
 	if (err != 0)
 		fprintf(out, "error: '%s': %s\n", text, strerror(err));
 	else
@@ -114,9 +105,9 @@ answer(char *line, FILE *out)
 	else if (strcmp(verb, "dump") == 0)
 		dump_all(list, n, out);
 	else if (strcmp(verb, "faults") == 0 && text != NULL)
-		faults_all(list, n, which, text, out);
+		change(list, n, which, text, faults_set, out);
 	else if (strcmp(verb, "port") == 0 && text != NULL)
-		port_all(list, n, which, text, out);
+		change(list, n, which, text, uv_port_change, out);
 	else
 		fprintf(out, "error: '%s' is not stat, faults or port (with a context and a text) "
 			"or dump\n", verb);
@@ -124,20 +115,6 @@ answer(char *line, FILE *out)
 }
 
 /* ---- the thread ---- */
-
-static void
-send_all(int fd, const char *text, size_t len)
-{
-	ssize_t n;
-
-	while (len != 0) {
-		n = send(fd, text, len, MSG_NOSIGNAL);
-		if (n <= 0)
-			return; /* It went, or does not read: its loss. */
-		text += n;
-		len -= (size_t)n;
-	}
-}
 
 /* A line of at most QUESTION_MAX bytes; false: it did not come. */
 static bool
@@ -175,8 +152,8 @@ sm_control_serve(int fd)
 	if (out == NULL)
 		return;
 	answer(line, out);
-	if (fclose(out) == 0)
-		send_all(fd, text, len);
+	if (fclose(out) == 0) /* Who went, or does not read, gets none of it: its loss. */
+		(void)send(fd, text, len, MSG_NOSIGNAL);
 	free(text);
 }
 

@@ -96,11 +96,11 @@ struct sm_nic_attr {
 	uint32_t udp_addr;
 	uint8_t mtu;             /**< enum ibv_mtu: the largest of a path; 0: 4096 bytes. */
 	/**
-	 * Payloads of so many bytes and more are copied straight from their source where that can
-	 * be; 0: none is. None is with faults, captures and over UDP, which look at packets.
+	 * Payloads of so many bytes and more are copied straight from their source if it is in the
+	 * same process; 0: none is. None is with faults, captures and over UDP, which look at
+	 * packets.
 	 */
 	uint32_t direct;
-	bool direct_kernel; /**< Also between processes, by the kernel. */
 	/** Which of how many devices of the host; 0 of 0: the only one. */
 	uint32_t device, devices;
 	/** File that gets what is sent (over UDP also what is received) as RoCEv2; NULL: none. */

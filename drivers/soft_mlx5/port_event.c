@@ -18,9 +18,8 @@
 
 #define LID_MAX 0xbffful /* Above are those of multicast. */
 
-/* Timers for all contexts, as whoever sends to a lost packet's receiver has to notice. */
-static int
-timers(void)
+int
+uv_timers(void)
 {
 	struct uv_ctx *list[SM_SLOTS];
 	uint32_t n = uv_contexts(list);
@@ -34,7 +33,7 @@ timers(void)
 static int
 link_change(struct uv_ctx *const *list, uint32_t n, bool down)
 {
-	int err = timers();
+	int err = uv_timers();
 
 	for (uint32_t i = 0; i < n && err == 0; i++) {
 		sm_port_down((uint32_t)list[i]->device, down);

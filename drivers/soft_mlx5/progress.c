@@ -33,8 +33,7 @@
 #define HOT_FOR_NS    (10 * MSEC)
 #define IDLE_AFTER_NS (1000 * MSEC)
 /* Work at one go, while there is some; then somebody else may have the core. */
-#define WORK_NS     (200 * USEC)
-#define RT_SLEEP_US 50
+#define WORK_NS (200 * USEC)
 /* Times that the helper, having worked, leaves its core and looks again before it sleeps. */
 #define EMPTY_YIELDS 32
 /*
@@ -58,7 +57,6 @@ enum mode {
 	MODE_INLINE,
 	MODE_HOOK,
 	MODE_THREAD,
-	MODE_RT,
 	MODE_STEP,
 };
 
@@ -75,7 +73,6 @@ read_mode(void)
 			[MODE_INLINE] = "inline",
 			[MODE_HOOK] = "hook",
 			[MODE_THREAD] = "thread",
-			[MODE_RT] = "rt",
 			[MODE_STEP] = "step",
 	};
 	const char *env = getenv("SOFT_MLX5_PROGRESS");
@@ -84,9 +81,9 @@ read_mode(void)
 		if (strcmp(env, names[i]) == 0)
 			return (enum mode)i;
 	if (env != NULL && env[0] != '\0')
-		sm_complain("SOFT_MLX5_PROGRESS is '%s', not inline, hook, thread, rt or step; "
-			    "taking hook",
-				env);
+		sm_complain("SOFT_MLX5_PROGRESS is '%s', not inline, hook, thread or step; taking "
+			    "hook",
+			env);
 	return MODE_HOOK;
 }
 
@@ -444,19 +441,6 @@ help_all(bool hot, uint32_t *work)
 }
 
 static uint64_t
-rt_sleep_ns(void)
-{
-	const char *env = getenv("SOFT_MLX5_SLEEP_US");
-	unsigned long us = env != NULL ? strtoul(env, NULL, 10) : RT_SLEEP_US;
-
-	if (us < 10 || us > 1000000) {
-		sm_complain("SOFT_MLX5_SLEEP_US must be 10 to 1000000; taking %d", RT_SLEEP_US);
-		us = RT_SLEEP_US;
-	}
-	return us * USEC;
-}
-
-static uint64_t
 next_sleep(uint64_t since_work_ns)
 {
 	if (since_work_ns < HOT_FOR_NS)
@@ -467,23 +451,17 @@ next_sleep(uint64_t since_work_ns)
 static void *
 helper(void *arg)
 {
-	bool rt = get_mode() == MODE_RT, hot = false;
-	uint64_t last_work = clock_ns() - HOT_FOR_NS, fixed = rt ? rt_sleep_ns() : 0, since;
-	struct sched_param param = {.sched_priority = 1};
+	uint64_t last_work = clock_ns() - HOT_FOR_NS, since;
+	bool hot = false;
 	uint32_t work;
-	int err;
 
 	prctl(PR_SET_TIMERSLACK, 1ul, 0, 0, 0);
-	err = rt ? pthread_setschedparam(pthread_self(), SCHED_FIFO, &param) : 0;
-	if (err != 0)
-		sm_complain("no real-time priority for SOFT_MLX5_PROGRESS=rt: %s; going on without",
-				strerror(err));
 	while (help_all(hot, &work)) {
 		if (work != 0)
 			last_work = clock_ns();
 		since = clock_ns() - last_work;
 		hot = since < HOT_FOR_NS;
-		usleep((useconds_t)((rt ? fixed : next_sleep(since)) / USEC));
+		usleep((useconds_t)(next_sleep(since) / USEC));
 	}
 	return NULL;
 }

@@ -15,8 +15,7 @@
  *   yields its core, unless a yield took as long as a tick of the scheduler a short time ago.
  *
  * SOFT_MLX5_PROGRESS: inline (the first only), hook (all three, the default), thread (first and
- * third; the helper works always), rt (like thread, with real-time priority and a fixed sleep of
- * SOFT_MLX5_SLEEP_US), step (a test alone, soft_mlx5_step.h).
+ * third; the helper works always), step (a test alone, soft_mlx5_step.h).
  */
 
 #include <pthread.h>

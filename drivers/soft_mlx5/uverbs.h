@@ -266,6 +266,8 @@ void uv_send_late(struct uv_ctx *ctx);
  * the whole device: "fatal". Under the drive lock. EINVAL: none of these; or what faults said.
  */
 int uv_port_change(struct uv_ctx *const *list, uint32_t n, const char *text);
+/** Timers for all contexts, as whoever sends to a lost packet's receiver has to notice. */
+int uv_timers(void);
 
 /* ---- clock.c ---- */
 

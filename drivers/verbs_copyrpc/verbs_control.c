@@ -39,7 +39,6 @@ objects_init(struct crpc_verbs_dev *dev, const struct crpc_rdma_conf *conf)
 		return crpc_fail(-ENOTSUP, "open: device %s gathers %d elements, needed are %d",
 			ibv_get_device_name(dev->ib.context->device), dev->ib.attr.max_sge,
 			CRPC_RDMA_SGE_MAX);
-	dev->signal_every = conf->signal_every;
 	dev->ib.cq_depth = conf->cq_depth;
 	dev->ahead = calloc(conf->cq_depth, sizeof(*dev->ahead));
 	if (dev->ahead == NULL)
@@ -52,7 +51,7 @@ objects_init(struct crpc_verbs_dev *dev, const struct crpc_rdma_conf *conf)
 	for (uint8_t kind = CRPC_IB_RC; kind <= CRPC_IB_UD; kind++)
 		dev->inline_max[kind] = crpc_verbs_inline_probe(dev, kind);
 	dev->progress = crpc_ib_progress_find();
-	return crpc_ib_events_open(&dev->ib, &dev->failed, &dev->failed);
+	return crpc_ib_events_open(&dev->ib);
 }
 
 static struct crpc_rdma *
@@ -63,11 +62,11 @@ dev_open(const struct crpc_rdma_conf *conf)
 
 	if (dev == NULL)
 		return NULL;
-	dev->base = (struct crpc_rdma){
+	dev->ib.base = (struct crpc_rdma){
 		.fp = {crpc_verbs_post, crpc_verbs_poll, crpc_verbs_ud_post}, .ops = &verbs_ops};
 	rc = objects_init(dev, conf);
 	if (rc == 0)
-		return &dev->base;
+		return &dev->ib.base;
 	objects_fini(dev);
 	return crpc_null(rc);
 }
@@ -78,9 +77,9 @@ dev_close(struct crpc_rdma *base)
 	struct crpc_verbs_dev *dev = crpc_verbs_dev(base);
 
 	crpc_ib_left_check(&dev->ib, 0);
-	while (dev->qps != NULL)
-		crpc_verbs_qp_free(&dev->qps->base);
-	crpc_verbs_kept_free(dev);
+	while (dev->ib.qps != NULL)
+		crpc_verbs_qp_free(&dev->ib.qps->base);
+	crpc_ib_kept_free(&dev->ib, crpc_verbs_objects_free);
 	objects_fini(dev);
 }
 
@@ -95,43 +94,6 @@ dev_info_get(const struct crpc_rdma *base, struct crpc_rdma_info *info)
 }
 
 static void
-dev_stats_get(const struct crpc_rdma *base, struct crpc_rdma_stats *stats)
-{
-	*stats = ((const struct crpc_verbs_dev *)(const void *)base)->stats;
-}
-
-static int
-dev_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, uint32_t flags,
-	struct crpc_rdma_mr *mr)
-{
-	return crpc_ib_mr_reg(&crpc_verbs_dev(base)->ib, addr, len, flags, mr);
-}
-
-static void
-dev_mr_dereg(struct crpc_rdma *base, struct crpc_rdma_mr *mr)
-{
-	crpc_ib_mr_dereg(&crpc_verbs_dev(base)->ib, mr);
-}
-
-static int
-qp_in_order(struct crpc_rdma_qp *base)
-{
-	return ibv_query_qp_data_in_order(crpc_verbs_qp(base)->ibqp, IBV_WR_RDMA_WRITE, 0);
-}
-
-static int
-dev_card_get(const struct crpc_rdma *base, struct crpc_rdma_card *card)
-{
-	return crpc_ib_card_get(&((const struct crpc_verbs_dev *)(const void *)base)->ib, card);
-}
-
-static void
-dev_hand_over(struct crpc_rdma *base)
-{
-	crpc_verbs_dev(base)->owner = (struct crpc_owner){0};
-}
-
-static void
 dev_dump(const struct crpc_rdma *base, FILE *out)
 {
 	static const char *const states[] = {"idle", "ready", "error"};
@@ -140,12 +102,12 @@ dev_dump(const struct crpc_rdma *base, FILE *out)
 	fprintf(out,
 		"cq: %u of %u set aside; %" PRIu64 " WRs, %" PRIu64 " polls, %" PRIu64
 		" of them empty\n",
-		dev->ib.cq_used, dev->ib.cq_depth, dev->stats.wqes, dev->stats.polls,
-		dev->stats.empty_polls);
-	for (const struct crpc_verbs_qp *qp = dev->qps; qp != NULL; qp = qp->next)
-		fprintf(out, "qp 0x%x %s: %s; depth %u posted %u retired %u reported %u\n",
-			qp->ibqp->qp_num, crpc_ib_kind_name(qp->kind), states[qp->state], qp->depth,
-			qp->posted, qp->retired, qp->reported);
+		dev->ib.cq_used, dev->ib.cq_depth, dev->ib.base.stats.wqes,
+		dev->ib.base.stats.polls, dev->ib.base.stats.empty_polls);
+	for (const struct crpc_ib_qp *qp = dev->ib.qps; qp != NULL; qp = qp->next)
+		fprintf(out, "qp 0x%x %s: %s; depth %u posted %u retired %u reported %u\n", qp->qpn,
+			crpc_ib_kind_name(qp->kind), states[qp->state], qp->depth, qp->posted,
+			qp->retired, qp->reported);
 }
 
 static const struct crpc_rdma_ops verbs_ops = {
@@ -154,22 +116,17 @@ static const struct crpc_rdma_ops verbs_ops = {
 	.open = dev_open,
 	.close = dev_close,
 	.info_get = dev_info_get,
-	.stats_get = dev_stats_get,
-	.mr_reg = dev_mr_reg,
-	.mr_dereg = dev_mr_dereg,
+	.mr_reg = crpc_ib_mr_reg,
+	.mr_dereg = crpc_ib_mr_dereg,
 	.qp_create = crpc_verbs_qp_create,
 	.qp_free = crpc_verbs_qp_free,
-	.qp_addr = crpc_verbs_qp_addr,
+	.qp_addr = crpc_ib_qp_addr,
 	.qp_connect = crpc_verbs_qp_connect,
-	.qp_in_order = qp_in_order,
-	.ud_create = crpc_verbs_ud_create,
-	.ud_free = crpc_verbs_ud_free,
-	.ud_addr = crpc_verbs_ud_addr,
+	.qp_in_order = crpc_ib_qp_in_order,
 	.ah_create = crpc_verbs_ah_create,
-	.ah_free = crpc_verbs_ah_free,
+	.ah_free = crpc_ib_ah_free,
 	.list = crpc_ib_list,
-	.hand_over = dev_hand_over,
-	.card_get = dev_card_get,
+	.card_get = crpc_ib_card_get,
 	.dump = dev_dump,
 };
 

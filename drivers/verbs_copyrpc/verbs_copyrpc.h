@@ -21,24 +21,14 @@
  * Those in back are to be posted: of RC at the end of the poll that took them, of UD at the next
  * one, as the user reads their buffers until then.
  *
- * States of a queue pair: IDLE --connect--> READY --error--> ERROR -> free.
+ * States of a queue pair (enum crpc_ib_state): IDLE --connect--> READY --error--> ERROR -> free.
  */
 
 #include "crpc_ib.h"
-#include "crpc_owner.h"
-
-/** WRs between two completions that the driver requests by itself, at most. */
-#define CRPC_VERBS_SIGNAL_EVERY_MAX 64
 
 /** In the id of a work request. */
 #define CRPC_VERBS_RECV     (UINT64_C(1) << 63)
 #define CRPC_VERBS_TAG_MASK UINT64_C(0x7fffffff00000000)
-
-enum crpc_verbs_state {
-	CRPC_VERBS_IDLE,
-	CRPC_VERBS_READY,
-	CRPC_VERBS_ERROR,
-};
 
 /** Record of a send. */
 struct crpc_verbs_sent {
@@ -48,29 +38,11 @@ struct crpc_verbs_sent {
 
 /** A queue pair, of either kind. */
 struct crpc_verbs_qp {
-	union { /* They have the same members. */
-		struct crpc_rdma_qp base;
-		struct crpc_rdma_ud ud;
-	};
-	struct ibv_qp *ibqp;
-	uint64_t tag;   /**< Generation and slot, where a work request's id has them. */
-	uint8_t state;  /**< enum crpc_verbs_state. */
-	uint8_t kind;   /**< enum crpc_ib_kind: RC or UD. */
-	bool is_failed; /**< The cause of ERROR was reported to the user. */
-	bool connected;
-	int16_t fault; /**< -errno that poll has to report; 0: none. */
-	uint32_t fault_wr_id;
-	uint32_t depth; /**< WRs outstanding at most. */
+	struct crpc_ib_qp ib;
+	uint64_t tag; /**< Generation and slot, where a work request's id has them. */
 	uint32_t sent_mask;
-	uint32_t posted;      /**< WRs ever posted, running free. */
-	uint32_t retired;     /**< Of these: known to be done. */
-	uint32_t reported;    /**< Of these: reported to the user. */
-	uint32_t unsignalled; /**< WRs since the last one that gives a completion. */
-	uint32_t signal_every;
-	uint32_t inline_max;
-	uint32_t rq_depth;
 	uint32_t recv_next; /**< The receive that completes next: they are posted in a circle. */
-	uint32_t msg_max;             /**< Bytes of one WR. */
+	uint32_t msg_max;   /**< Bytes of one WR. */
 	struct crpc_verbs_sent *sent; /**< By position. */
 	struct ibv_recv_wr *recv;     /**< All receives. */
 	struct ibv_sge *recv_sge;     /**< UD: their buffers. */
@@ -79,40 +51,27 @@ struct crpc_verbs_qp {
 	struct ibv_recv_wr *back;     /**< To be posted, and the last of them. */
 	struct ibv_recv_wr *back_last;
 	struct crpc_verbs_qp *next_back; /**< In dev->back[kind]. */
-	struct crpc_verbs_qp *next_fault;
-	struct crpc_verbs_qp *next; /**< Of the device. */
-	uint32_t psn;
-	uint64_t key;
 };
 
 /** The receiver of datagrams. */
 struct crpc_verbs_ah {
-	struct crpc_rdma_ah base;
-	struct ibv_ah *ibah;
+	struct crpc_ib_ah ib;
 	uint32_t qpn;
 	uint32_t qkey;
 };
 
 /** A device. */
 struct crpc_verbs_dev {
-	struct crpc_rdma base;
 	struct crpc_ib ib;
 	struct ibv_cq *cq;
-	crpc_ib_progress progress; /**< NULL on a card. */
-	struct crpc_owner owner;
-	struct crpc_rdma_stats stats;
+	crpc_ib_progress progress;           /**< NULL on a card. */
 	uint32_t inline_max[CRPC_IB_UD + 1]; /**< By kind. */
-	uint32_t signal_every;               /**< As configured; 0: by the queue's depth. */
 	uint16_t generation;
-	struct crpc_verbs_qp *qps;
-	struct crpc_verbs_qp *kept; /**< Freed, but the device did not destroy them. */
-	struct crpc_verbs_qp *faults;
 	struct crpc_verbs_qp *back[CRPC_IB_UD + 1]; /**< With receives to post, by kind. */
 	/** Completions that were taken out of the queue when a queue pair was freed, as its own had
 	 *  to leave; the next polls give them first. */
 	struct ibv_wc *ahead;
 	uint32_t ahead_first, ahead_end;
-	_Atomic uint32_t failed; /**< All queue pairs break; another thread's. */
 	struct ibv_send_wr wr[CRPC_BURST_MAX]; /**< What one ibv_post_send() gets. */
 	struct ibv_sge sge[CRPC_BURST_MAX][CRPC_RDMA_SGE_MAX];
 	struct crpc_verbs_qp *slot[CRPC_RDMA_QPS_MAX];
@@ -121,13 +80,13 @@ struct crpc_verbs_dev {
 static inline struct crpc_verbs_dev *
 crpc_verbs_dev(struct crpc_rdma *dev)
 {
-	return crpc_container_of(dev, struct crpc_verbs_dev, base);
+	return crpc_container_of(dev, struct crpc_verbs_dev, ib.base);
 }
 
 static inline struct crpc_verbs_qp *
 crpc_verbs_qp(struct crpc_rdma_qp *qp)
 {
-	return crpc_container_of(qp, struct crpc_verbs_qp, base);
+	return crpc_container_of(qp, struct crpc_verbs_qp, ib.base);
 }
 
 /** The queue pair that the id of a work request names; NULL: it was freed. */
@@ -153,17 +112,11 @@ void crpc_verbs_recv_link(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, 
 struct crpc_rdma_qp *crpc_verbs_qp_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
 void crpc_verbs_qp_free(struct crpc_rdma_qp *qp);
-void crpc_verbs_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 int crpc_verbs_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
-struct crpc_rdma_ud *crpc_verbs_ud_create(
-	struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
-void crpc_verbs_ud_free(struct crpc_rdma_ud *ud);
-void crpc_verbs_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 struct crpc_rdma_ah *crpc_verbs_ah_create(
-	struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
-void crpc_verbs_ah_free(struct crpc_rdma_ah *ah);
-/** Tries again to destroy what was kept. */
-void crpc_verbs_kept_free(struct crpc_verbs_dev *dev);
+	struct crpc_rdma_qp *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+/** Frees what there is of it. False: the device may still use it, so it is kept. */
+bool crpc_verbs_objects_free(struct crpc_ib_qp *qp);
 /** The most inline bytes that a queue pair of this kind gets from the device. */
 uint32_t crpc_verbs_inline_probe(struct crpc_verbs_dev *dev, uint8_t kind);
 

@@ -12,23 +12,6 @@
 
 /* ---- send ---- */
 
-/* The queue pair cannot go on, and no completion says so: poll will. */
-static crpc_noinline void
-qp_fault(struct crpc_verbs_qp *qp, int status, uint32_t wr_id, const char *why)
-{
-	struct crpc_verbs_dev *dev = crpc_verbs_dev(qp->base.dev);
-
-	qp->state = CRPC_VERBS_ERROR;
-	if (qp->fault != 0)
-		return;
-	crpc_err("qp 0x%x (id %u): %s (wr_id %u): the QP is closed", qp->ibqp->qp_num, qp->base.id,
-		why, wr_id);
-	qp->fault = (int16_t)status;
-	qp->fault_wr_id = wr_id;
-	qp->next_fault = dev->faults;
-	dev->faults = qp;
-}
-
 /* Fills the elements of a work request, without the empty ones; false: it cannot be sent. */
 static inline bool
 payload_fill(const struct crpc_verbs_qp *qp, struct ibv_send_wr *to, struct ibv_sge *sge,
@@ -51,7 +34,7 @@ payload_fill(const struct crpc_verbs_qp *qp, struct ibv_send_wr *to, struct ibv_
 		};
 	}
 	to->send_flags = flags & CRPC_RDMA_WR_INLINE && len != 0 ? IBV_SEND_INLINE : 0;
-	return len <= (flags & CRPC_RDMA_WR_INLINE ? qp->inline_max : qp->msg_max);
+	return len <= (flags & CRPC_RDMA_WR_INLINE ? qp->ib.inline_max : qp->msg_max);
 }
 
 static inline bool
@@ -84,7 +67,7 @@ dgram_fill(const struct crpc_verbs_qp *qp, struct ibv_send_wr *to, struct ibv_sg
 		return false;
 	to->opcode = IBV_WR_SEND_WITH_IMM;
 	to->imm_data = htobe32(dgram->imm);
-	to->wr.ud.ah = ah->ibah;
+	to->wr.ud.ah = ah->ib.ibah;
 	to->wr.ud.remote_qpn = ah->qpn;
 	to->wr.ud.remote_qkey = ah->qkey;
 	return payload_fill(qp, to, sge, dgram->sge, dgram->num_sge, dgram->flags);
@@ -95,25 +78,25 @@ static inline uint16_t
 list_post(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, uint16_t n)
 {
 	struct ibv_send_wr *bad = NULL;
-	uint32_t first = qp->posted;
+	uint32_t first = qp->ib.posted;
 	int rc;
 
 	if (n == 0)
 		return 0;
 	dev->wr[n - 1].next = NULL;
-	rc = ibv_post_send(qp->ibqp, dev->wr, &bad);
+	rc = ibv_post_send(qp->ib.ibqp, dev->wr, &bad);
 	if (crpc_unlikely(rc != 0)) {
 		n = bad != NULL ? (uint16_t)(bad - dev->wr) : 0;
 		/* The completion that the rest would have given does not come. */
-		qp->unsignalled = qp->signal_every;
+		qp->ib.unsignalled = qp->ib.signal_every;
 		/* A provider may need more room than we count; there is some after a completion. */
-		if (rc != ENOMEM || n + qp->posted == qp->retired)
-			qp_fault(qp, rc == EINVAL ? -EINVAL : -EIO,
+		if (rc != ENOMEM || n + qp->ib.posted == qp->ib.retired)
+			crpc_ib_fault(&qp->ib, rc == EINVAL ? -EINVAL : -EIO,
 				qp->sent[(first + n) & qp->sent_mask].wr_id, strerror(rc));
 	}
-	qp->posted += n;
-	dev->stats.wqes += n;
-	dev->stats.doorbells += n != 0;
+	qp->ib.posted += n;
+	dev->ib.base.stats.wqes += n;
+	dev->ib.base.stats.doorbells += n != 0;
 	if (dev->progress != NULL)
 		dev->progress(dev->ib.context);
 	return n;
@@ -123,9 +106,9 @@ list_post(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, uint16_t n)
 static inline bool
 signal_due(struct crpc_verbs_qp *qp, bool wanted)
 {
-	if (!wanted && ++qp->unsignalled < qp->signal_every)
+	if (!wanted && ++qp->ib.unsignalled < qp->ib.signal_every)
 		return false;
-	qp->unsignalled = 0;
+	qp->ib.unsignalled = 0;
 	return true;
 }
 
@@ -134,7 +117,7 @@ crpc_inline uint16_t
 burst_post(struct crpc_verbs_qp *qp, const struct crpc_rdma_wr *wr,
 	const struct crpc_rdma_dgram *dgram, uint16_t n)
 {
-	struct crpc_verbs_dev *dev = crpc_verbs_dev(qp->base.dev);
+	struct crpc_verbs_dev *dev = crpc_verbs_dev(qp->ib.base.dev);
 	struct crpc_verbs_sent *sent;
 	struct ibv_send_wr *to;
 	uint16_t i;
@@ -142,7 +125,7 @@ burst_post(struct crpc_verbs_qp *qp, const struct crpc_rdma_wr *wr,
 
 	for (i = 0; i < n; i++) {
 		to = &dev->wr[i];
-		sent = &qp->sent[(qp->posted + i) & qp->sent_mask];
+		sent = &qp->sent[(qp->ib.posted + i) & qp->sent_mask];
 		if (wr != NULL) {
 			valid = wr_fill(qp, to, dev->sge[i], &wr[i]);
 			*sent = (struct crpc_verbs_sent){
@@ -153,10 +136,10 @@ burst_post(struct crpc_verbs_qp *qp, const struct crpc_rdma_wr *wr,
 				dgram[i].wr_id, dgram[i].flags & CRPC_RDMA_WR_SIGNAL};
 		}
 		if (crpc_unlikely(!valid)) {
-			qp_fault(qp, -EINVAL, sent->wr_id, "a work request is not valid");
+			crpc_ib_fault(&qp->ib, -EINVAL, sent->wr_id, "a work request is not valid");
 			break;
 		}
-		to->wr_id = qp->tag | (qp->posted + i);
+		to->wr_id = qp->tag | (qp->ib.posted + i);
 		to->next = to + 1;
 		if (signal_due(qp, sent->user))
 			to->send_flags |= IBV_SEND_SIGNALED;
@@ -170,9 +153,9 @@ post(struct crpc_verbs_qp *qp, const struct crpc_rdma_wr *wr, const struct crpc_
 {
 	uint16_t done = 0, part, got;
 
-	crpc_owner_check(&crpc_verbs_dev(qp->base.dev)->owner, "RDMA device");
-	n = (uint16_t)crpc_min(n, qp->depth - (qp->posted - qp->retired));
-	while (done < n && qp->state == CRPC_VERBS_READY) {
+	crpc_owner_check(&qp->ib.base.dev->owner, "RDMA device");
+	n = (uint16_t)crpc_min(n, qp->ib.depth - (qp->ib.posted - qp->ib.retired));
+	while (done < n && qp->ib.state == CRPC_IB_READY) {
 		part = (uint16_t)crpc_min(n - done, CRPC_BURST_MAX);
 		got = burst_post(qp, wr != NULL ? wr + done : NULL,
 			dgram != NULL ? dgram + done : NULL, part);
@@ -192,7 +175,7 @@ crpc_verbs_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16
 uint16_t
 crpc_verbs_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *dgram, uint16_t n)
 {
-	return post(crpc_container_of(base, struct crpc_verbs_qp, ud), NULL, dgram, n);
+	return post(crpc_verbs_qp(&base->qp), NULL, dgram, n);
 }
 
 /* ---- receive ---- */
@@ -207,11 +190,11 @@ crpc_verbs_recv_link(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, uint3
 		qp->back_last->next = wr;
 	} else {
 		qp->back = wr;
-		qp->next_back = dev->back[qp->kind];
-		dev->back[qp->kind] = qp;
+		qp->next_back = dev->back[qp->ib.kind];
+		dev->back[qp->ib.kind] = qp;
 	}
 	qp->back_last = wr;
-	dev->stats.recv_posted++;
+	dev->ib.base.stats.recv_posted++;
 }
 
 void
@@ -224,10 +207,10 @@ crpc_verbs_recv_return(struct crpc_verbs_dev *dev, uint8_t kind)
 	while (dev->back[kind] != NULL) {
 		qp = dev->back[kind];
 		dev->back[kind] = qp->next_back;
-		rc = ibv_post_recv(qp->ibqp, qp->back, &bad);
+		rc = ibv_post_recv(qp->ib.ibqp, qp->back, &bad);
 		qp->back = NULL;
-		if (crpc_unlikely(rc != 0) && qp->state != CRPC_VERBS_ERROR)
-			qp_fault(qp, -EIO, 0, "a receive cannot be posted again");
+		if (crpc_unlikely(rc != 0) && qp->ib.state != CRPC_IB_ERROR)
+			crpc_ib_fault(&qp->ib, -EIO, 0, "a receive cannot be posted again");
 	}
 }
 
@@ -257,29 +240,10 @@ status_of(enum ibv_wc_status status)
 static inline bool
 retire(struct crpc_verbs_qp *qp, uint32_t at)
 {
-	if (crpc_unlikely(at - qp->retired >= qp->posted - qp->retired))
+	if (crpc_unlikely(at - qp->ib.retired >= qp->ib.posted - qp->ib.retired))
 		return false;
-	qp->retired = at + 1;
+	qp->ib.retired = at + 1;
 	return true;
-}
-
-/* WRs that were retired since the last report. */
-static inline uint32_t
-report_take(struct crpc_verbs_qp *qp)
-{
-	uint32_t wrs = qp->retired - qp->reported;
-
-	qp->reported = qp->retired;
-	return wrs;
-}
-
-static inline void
-qp_to_error(struct crpc_verbs_qp *qp)
-{
-	int rc = crpc_ib_state_set(qp->ibqp, IBV_QPS_ERR);
-
-	if (rc != 0)
-		crpc_warn("qp 0x%x to ERR: %s", qp->ibqp->qp_num, strerror(rc));
 }
 
 /* Reported: the first error whatever it is, any cause, and every send that was flushed. */
@@ -291,29 +255,29 @@ error_take(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, const struct ib
 	bool flushed = wc->status == IBV_WC_WR_FLUSH_ERR;
 	uint32_t at = (uint32_t)wc->wr_id;
 
-	dev->stats.error_cqes++;
-	if (!qp->is_failed && flushed)
+	dev->ib.base.stats.error_cqes++;
+	if (!qp->ib.is_failed && flushed)
 		crpc_warn("qp 0x%x (id %u): %s flushed: the QP went to the error state",
-			qp->ibqp->qp_num, qp->base.id, send ? "a send was" : "receives were");
-	else if (!qp->is_failed)
-		crpc_err("qp 0x%x (id %u): %s of %s %u (vendor 0x%x)", qp->ibqp->qp_num,
-			qp->base.id, ibv_wc_status_str(wc->status), send ? "send" : "receive", at,
-			wc->vendor_err);
+			qp->ib.ibqp->qp_num, qp->ib.base.id, send ? "a send was" : "receives were");
+	else if (!qp->ib.is_failed)
+		crpc_err("qp 0x%x (id %u): %s of %s %u (vendor 0x%x)", qp->ib.ibqp->qp_num,
+			qp->ib.base.id, ibv_wc_status_str(wc->status), send ? "send" : "receive",
+			at, wc->vendor_err);
 	/* An error of a datagram that is sent stops the send queue only. */
-	if (qp->kind == CRPC_IB_UD && qp->state != CRPC_VERBS_ERROR)
-		qp_to_error(qp);
-	qp->state = CRPC_VERBS_ERROR;
+	if (qp->ib.kind == CRPC_IB_UD && qp->ib.state != CRPC_IB_ERROR)
+		crpc_ib_to_error(&qp->ib);
+	qp->ib.state = CRPC_IB_ERROR;
 	send = send && retire(qp, at);
-	if (qp->is_failed && !send && flushed)
+	if (qp->ib.is_failed && !send && flushed)
 		return 0;
-	qp->is_failed = true;
+	qp->ib.is_failed = true;
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_ERROR,
 		.syndrome = (uint8_t)wc->status,
 		.status = status_of(wc->status),
-		.qp_id = qp->base.id,
+		.qp_id = qp->ib.base.id,
 		.wr_id = send ? qp->sent[at & qp->sent_mask].wr_id : 0,
-		.wrs = send ? report_take(qp) : 0,
+		.wrs = send ? crpc_ib_report_take(&qp->ib) : 0,
 	};
 	return 1;
 }
@@ -324,18 +288,19 @@ send_take(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, uint32_t at,
 {
 	const struct crpc_verbs_sent *sent = &qp->sent[at & qp->sent_mask];
 
-	dev->stats.send_cqes++;
+	dev->ib.base.stats.send_cqes++;
 	if (crpc_unlikely(!retire(qp, at))) {
-		qp_fault(qp, -EIO, 0, "a completion names a send that is not outstanding");
+		crpc_ib_fault(
+			&qp->ib, -EIO, 0, "a completion names a send that is not outstanding");
 		return 0;
 	}
 	if (!sent->user)
 		return 0;
 	*out = (struct crpc_rdma_cqe){
 		.type = CRPC_RDMA_CQE_SEND,
-		.qp_id = qp->base.id,
+		.qp_id = qp->ib.base.id,
 		.wr_id = sent->wr_id,
-		.wrs = report_take(qp),
+		.wrs = crpc_ib_report_take(&qp->ib),
 	};
 	return 1;
 }
@@ -345,21 +310,21 @@ static inline uint16_t
 recv_take(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, const struct ibv_wc *wc,
 	struct crpc_rdma_cqe *out)
 {
-	bool ud = qp->kind == CRPC_IB_UD;
+	bool ud = qp->ib.kind == CRPC_IB_UD;
 	uint32_t at = (uint32_t)wc->wr_id;
 
-	dev->stats.recv_cqes++;
+	dev->ib.base.stats.recv_cqes++;
 	if (crpc_unlikely(at != qp->recv_next ||
 		    wc->opcode != (ud ? IBV_WC_RECV : IBV_WC_RECV_RDMA_WITH_IMM) ||
 		    (ud && wc->byte_len - CRPC_IB_GRH > CRPC_IB_UD_LEN_MAX))) {
-		qp_fault(qp, -EIO, 0, "a completion names a message of no known kind");
+		crpc_ib_fault(&qp->ib, -EIO, 0, "a completion names a message of no known kind");
 		return 0;
 	}
-	qp->recv_next = at + 1 < qp->rq_depth ? at + 1 : 0;
+	qp->recv_next = at + 1 < qp->ib.rq_depth ? at + 1 : 0;
 	crpc_verbs_recv_link(dev, qp, at);
 	*out = (struct crpc_rdma_cqe){
 		.type = ud ? CRPC_RDMA_CQE_DGRAM : CRPC_RDMA_CQE_RECV,
-		.qp_id = qp->base.id,
+		.qp_id = qp->ib.base.id,
 		.imm = be32toh(wc->imm_data),
 		.byte_len = wc->byte_len - (ud ? CRPC_IB_GRH : 0),
 		.data = ud ? qp->buf + (size_t)at * CRPC_IB_UD_STRIDE + CRPC_IB_UD_PAYLOAD : NULL,
@@ -381,36 +346,21 @@ wc_take(struct crpc_verbs_dev *dev, const struct ibv_wc *wc, struct crpc_rdma_cq
 	return send_take(dev, qp, (uint32_t)wc->wr_id, out);
 }
 
-static crpc_noinline void
-all_fault(struct crpc_verbs_dev *dev)
-{
-	for (struct crpc_verbs_qp *qp = dev->qps; qp != NULL; qp = qp->next)
-		qp_fault(qp, -EIO, 0, "the device or its completion queue has failed");
-}
-
 /* What has no completion: faults, and those that were taken ahead. */
 static crpc_noinline uint16_t
 attend(struct crpc_verbs_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 {
-	struct crpc_verbs_qp *qp;
-	uint16_t got = 0;
+	uint16_t got;
 
-	if (crpc_load_relaxed(&dev->failed) != 0) {
-		crpc_store_relaxed(&dev->failed, 0);
-		all_fault(dev);
+	/* Acquire: pairs with set_failed(). */
+	crpc_exchange_acq_rel(&dev->ib.attention, 0);
+	if (crpc_load_relaxed(&dev->ib.failed) != 0) {
+		crpc_store_relaxed(&dev->ib.failed, 0);
+		crpc_ib_all_fault(&dev->ib);
 	}
-	while (dev->faults != NULL && got < n) {
-		qp = dev->faults;
-		dev->faults = qp->next_fault;
-		qp_to_error(qp);
-		qp->is_failed = true;
-		out[got++] = (struct crpc_rdma_cqe){
-			.type = CRPC_RDMA_CQE_ERROR,
-			.status = qp->fault,
-			.qp_id = qp->base.id,
-			.wr_id = qp->fault_wr_id,
-		};
-	}
+	got = crpc_ib_faults_take(&dev->ib, out, n, crpc_ib_to_error);
+	if (dev->ib.faults != NULL)
+		crpc_store_relaxed(&dev->ib.attention, 1);
 	while (dev->ahead_first != dev->ahead_end && got < n)
 		got += wc_take(dev, &dev->ahead[dev->ahead_first++], &out[got]);
 	return got;
@@ -430,7 +380,7 @@ drain(struct crpc_verbs_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint1
 		/* Those without an outcome for the user do not fill the array. */
 	} while (num > 0 && num == wanted);
 	if (crpc_unlikely(num < 0))
-		all_fault(dev);
+		crpc_ib_all_fault(&dev->ib);
 	return got;
 }
 
@@ -440,18 +390,18 @@ crpc_verbs_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	struct crpc_verbs_dev *dev = crpc_verbs_dev(base);
 	uint16_t got = 0;
 
-	crpc_owner_check(&dev->owner, "RDMA device");
+	crpc_owner_check(&dev->ib.base.owner, "RDMA device");
 	if (n > CRPC_BURST_MAX)
 		n = CRPC_BURST_MAX;
-	dev->stats.polls++;
+	dev->ib.base.stats.polls++;
 	crpc_verbs_recv_return(dev, CRPC_IB_UD);
-	if (crpc_unlikely(dev->faults != NULL || dev->ahead_first != dev->ahead_end ||
-		    crpc_load_relaxed(&dev->failed) != 0))
+	if (crpc_unlikely(dev->ahead_first != dev->ahead_end ||
+		    crpc_load_relaxed(&dev->ib.attention) != 0))
 		got = attend(dev, out, n);
 	got = drain(dev, out, got, n);
 	if (dev->progress != NULL && got < n && dev->progress(dev->ib.context) != 0)
 		got = drain(dev, out, got, n);
 	crpc_verbs_recv_return(dev, CRPC_IB_RC);
-	dev->stats.empty_polls += got == 0;
+	dev->ib.base.stats.empty_polls += got == 0;
 	return got;
 }

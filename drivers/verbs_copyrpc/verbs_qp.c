@@ -48,19 +48,13 @@ crpc_verbs_inline_probe(struct crpc_verbs_dev *dev, uint8_t kind)
 	return 0;
 }
 
-/* Frees what there is of it. False: the device may still use it, so it is kept. */
-static bool
-objects_free(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp)
+bool
+crpc_verbs_objects_free(struct crpc_ib_qp *ib)
 {
-	int rc = qp->ibqp != NULL ? ibv_destroy_qp(qp->ibqp) : 0;
+	struct crpc_verbs_qp *qp = crpc_container_of(ib, struct crpc_verbs_qp, ib);
 
-	if (rc != 0) {
-		qp->next = dev->kept;
-		dev->kept = qp;
-		crpc_err("qp_free: qp 0x%x: %s: its memory stays until the device is closed",
-			qp->ibqp->qp_num, strerror(rc));
+	if (!crpc_ib_qp_destroy(ib))
 		return false;
-	}
 	if (qp->mr != NULL)
 		ibv_dereg_mr(qp->mr);
 	free(qp->buf);
@@ -71,31 +65,20 @@ objects_free(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp)
 	return true;
 }
 
-void
-crpc_verbs_kept_free(struct crpc_verbs_dev *dev)
-{
-	struct crpc_verbs_qp *qp = dev->kept, *next;
-
-	for (dev->kept = NULL; qp != NULL; qp = next) {
-		next = qp->next;
-		objects_free(dev, qp);
-	}
-}
-
 /* The receives, as work requests; 0 or -ENOMEM. */
 static int
 recvs_make(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp)
 {
-	bool ud = qp->kind == CRPC_IB_UD;
+	bool ud = qp->ib.kind == CRPC_IB_UD;
 
-	qp->recv = calloc(qp->rq_depth, sizeof(*qp->recv));
+	qp->recv = calloc(qp->ib.rq_depth, sizeof(*qp->recv));
 	if (ud) {
-		qp->recv_sge = calloc(qp->rq_depth, sizeof(*qp->recv_sge));
-		qp->buf = crpc_ib_buffers_make(&dev->ib, qp->rq_depth, &qp->mr);
+		qp->recv_sge = calloc(qp->ib.rq_depth, sizeof(*qp->recv_sge));
+		qp->buf = crpc_ib_buffers_make(&dev->ib, qp->ib.rq_depth, &qp->mr);
 	}
 	if (qp->recv == NULL || (ud && (qp->recv_sge == NULL || qp->buf == NULL)))
 		return -ENOMEM;
-	for (uint32_t i = 0; i < qp->rq_depth; i++) {
+	for (uint32_t i = 0; i < qp->ib.rq_depth; i++) {
 		qp->recv[i].wr_id = CRPC_VERBS_RECV | qp->tag | i;
 		if (!ud)
 			continue;
@@ -122,39 +105,30 @@ slot_take(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp)
 	dev->slot[slot] = qp;
 	dev->generation = (uint16_t)(dev->generation + 1) & 0x7fff;
 	qp->tag = (uint64_t)dev->generation << 48 | (uint64_t)slot << 32;
-	qp->next = dev->qps;
-	dev->qps = qp;
-	dev->ib.num_qps++;
-	dev->ib.cq_used += qp->depth + qp->rq_depth;
+	crpc_ib_qp_add(&dev->ib, &qp->ib);
 }
 
 /* To its first state of use, with its receives posted. */
 static int
 qp_start(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp)
 {
-	struct ibv_qp_attr attr = crpc_ib_attr(&dev->ib, qp->psn, qp->key);
-	int rc = crpc_ib_move(qp->kind, qp->ibqp, &attr, IBV_QPS_INIT);
+	struct ibv_qp_attr attr = crpc_ib_attr(&dev->ib, qp->ib.psn, qp->ib.key);
+	int rc;
+
+	qp->ib.qpn = qp->ib.ibqp->qp_num;
+	rc = crpc_ib_move(qp->ib.kind, qp->ib.ibqp, &attr, IBV_QPS_INIT);
 
 	if (rc != 0)
 		return rc;
-	for (uint32_t i = 0; i < qp->rq_depth; i++)
+	for (uint32_t i = 0; i < qp->ib.rq_depth; i++)
 		crpc_verbs_recv_link(dev, qp, i);
-	crpc_verbs_recv_return(dev, qp->kind);
-	if (qp->fault != 0)
-		return qp->fault;
-	if (qp->kind != CRPC_IB_UD)
+	crpc_verbs_recv_return(dev, qp->ib.kind);
+	if (qp->ib.fault != 0)
+		return qp->ib.fault;
+	if (qp->ib.kind != CRPC_IB_UD)
 		return 0;
-	qp->state = CRPC_VERBS_READY;
-	return crpc_ib_move(qp->kind, qp->ibqp, &attr, IBV_QPS_RTS);
-}
-
-static void
-list_remove(struct crpc_verbs_qp **list, struct crpc_verbs_qp *qp, size_t next)
-{
-	while (*list != NULL && *list != qp)
-		list = (struct crpc_verbs_qp **)(void *)((char *)*list + next);
-	if (*list != NULL)
-		*list = *(struct crpc_verbs_qp **)(void *)((char *)qp + next);
+	qp->ib.state = CRPC_IB_READY;
+	return crpc_ib_move(qp->ib.kind, qp->ib.ibqp, &attr, IBV_QPS_RTS);
 }
 
 /* Moves the completions from the first on that are of a queue pair to the end of those ahead. */
@@ -187,15 +161,17 @@ completions_forget(struct crpc_verbs_dev *dev)
 static void
 qp_end(struct crpc_verbs_qp *qp)
 {
-	struct crpc_verbs_dev *dev = crpc_verbs_dev(qp->base.dev);
-	uint32_t share = qp->depth + qp->rq_depth;
+	struct crpc_verbs_dev *dev = crpc_verbs_dev(qp->ib.base.dev);
+	struct crpc_verbs_qp **back = &dev->back[qp->ib.kind];
+	uint32_t share = qp->ib.cq_share;
 
-	list_remove(&dev->qps, qp, offsetof(struct crpc_verbs_qp, next));
-	list_remove(&dev->faults, qp, offsetof(struct crpc_verbs_qp, next_fault));
-	list_remove(&dev->back[qp->kind], qp, offsetof(struct crpc_verbs_qp, next_back));
+	while (*back != NULL && *back != qp)
+		back = &(*back)->next_back;
+	if (*back != NULL)
+		*back = qp->next_back;
+	crpc_ib_qp_remove(&dev->ib, &qp->ib);
 	dev->slot[qp->tag >> 32 & (CRPC_RDMA_QPS_MAX - 1)] = NULL;
-	dev->ib.num_qps--;
-	if (objects_free(dev, qp))
+	if (crpc_verbs_objects_free(&qp->ib))
 		dev->ib.cq_used -= share;
 	completions_forget(dev);
 }
@@ -203,33 +179,26 @@ qp_end(struct crpc_verbs_qp *qp)
 static struct crpc_verbs_qp *
 qp_make(struct crpc_verbs_dev *dev, uint8_t kind, const struct crpc_rdma_qp_conf *conf)
 {
-	struct crpc_verbs_qp *qp;
-	int rc = crpc_ib_room_check(
-		&dev->ib, conf, conf->sq_depth + conf->rq_depth, dev->inline_max[kind]);
+	struct crpc_verbs_qp *qp = calloc(1, sizeof(*qp));
+	int rc;
 
-	if (rc != 0)
-		return crpc_null(rc);
-	qp = calloc(1, sizeof(*qp));
 	if (qp == NULL)
 		return NULL;
-	crpc_ib_refresh(&dev->ib);
-	qp->base = (struct crpc_rdma_qp){.dev = &dev->base, .id = conf->id};
-	qp->kind = kind;
-	qp->depth = conf->sq_depth;
-	qp->rq_depth = conf->rq_depth;
-	qp->inline_max = conf->inline_max;
+	rc = crpc_ib_qp_init(&dev->ib, &qp->ib, kind, conf, dev->inline_max[kind]);
+	if (rc != 0) {
+		free(qp);
+		return crpc_null(rc);
+	}
 	qp->msg_max = kind == CRPC_IB_UD ? 128u << dev->ib.mtu : 1u << 30;
-	qp->signal_every = crpc_ib_signal_every(
-		dev->signal_every, conf->sq_depth, CRPC_VERBS_SIGNAL_EVERY_MAX);
 	qp->sent_mask = (uint32_t)crpc_pow2_ceil(conf->sq_depth) - 1;
 	qp->sent = calloc(qp->sent_mask + 1, sizeof(*qp->sent));
 	slot_take(dev, qp);
-	rc = qp->sent == NULL ? -ENOMEM : crpc_ib_keys_make(kind, &qp->psn, &qp->key);
-	if (rc == 0)
-		rc = recvs_make(dev, qp);
+	rc = qp->sent == NULL ? -ENOMEM : recvs_make(dev, qp);
 	if (rc == 0) {
-		qp->ibqp = ibqp_create(dev, kind, qp->depth, qp->rq_depth, qp->inline_max);
-		rc = qp->ibqp != NULL ? qp_start(dev, qp) : crpc_ib_errno(crpc_ib_kind_name(kind));
+		qp->ib.ibqp =
+			ibqp_create(dev, kind, qp->ib.depth, qp->ib.rq_depth, qp->ib.inline_max);
+		rc = qp->ib.ibqp != NULL ? qp_start(dev, qp)
+					 : crpc_ib_errno(crpc_ib_kind_name(kind));
 	}
 	if (rc == 0)
 		return qp;
@@ -244,11 +213,11 @@ crpc_verbs_qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *con
 {
 	struct crpc_verbs_qp *qp;
 
-	if (conf->transport != CRPC_RDMA_RC)
+	if (conf->transport == CRPC_RDMA_DC)
 		return crpc_null(crpc_fail(-EOPNOTSUPP,
 			"qp_create: plain verbs have no dynamic connections: use the mlx5 driver"));
-	qp = qp_make(crpc_verbs_dev(base), CRPC_IB_RC, conf);
-	return qp != NULL ? &qp->base : NULL;
+	qp = qp_make(crpc_verbs_dev(base), crpc_ib_kind_of(conf), conf);
+	return qp != NULL ? &qp->ib.base : NULL;
 }
 
 void
@@ -257,112 +226,21 @@ crpc_verbs_qp_free(struct crpc_rdma_qp *base)
 	qp_end(crpc_verbs_qp(base));
 }
 
-static void
-addr_get(const struct crpc_verbs_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	struct crpc_ib *ib = &crpc_verbs_dev(qp->base.dev)->ib;
-	struct crpc_ib_addr a;
-
-	crpc_ib_refresh(ib);
-	a = crpc_ib_addr_of(ib, qp->kind, qp->ibqp->qp_num, qp->psn, qp->key);
-	crpc_ib_addr_encode(&a, addr);
-}
-
-void
-crpc_verbs_qp_addr(const struct crpc_rdma_qp *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	addr_get((const struct crpc_verbs_qp *)(const void *)base, addr);
-}
-
 int
 crpc_verbs_qp_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
 {
-	struct crpc_verbs_qp *qp = crpc_verbs_qp(base);
-	struct crpc_ib *ib = &crpc_verbs_dev(base->dev)->ib;
-	struct ibv_qp_attr attr;
-	struct crpc_ib_addr peer;
-	int rc;
-
-	if (qp->connected)
-		return crpc_fail(-EISCONN, "connect: qp 0x%x is connected already: make a new one",
-			qp->ibqp->qp_num);
-	if (qp->state != CRPC_VERBS_IDLE)
-		return crpc_fail(
-			-EIO, "connect: qp 0x%x is broken: make a new one", qp->ibqp->qp_num);
-	crpc_ib_refresh(ib);
-	attr = crpc_ib_attr(ib, qp->psn, 0);
-	rc = crpc_ib_addr_decode(bytes, CRPC_IB_RC, &peer);
-	if (rc == 0)
-		rc = crpc_ib_rc_fill(ib, &peer, &attr);
-	if (rc == 0) {
-		attr.qp_state = IBV_QPS_INIT;
-		rc = crpc_ib_move(CRPC_IB_RC, qp->ibqp, &attr, IBV_QPS_RTS);
-	}
-	if (rc != 0)
-		return rc;
-	qp->connected = true;
-	qp->state = CRPC_VERBS_READY;
-	return 0;
-}
-
-/* ---- datagrams ---- */
-
-struct crpc_rdma_ud *
-crpc_verbs_ud_create(struct crpc_rdma *base, const struct crpc_rdma_ud_conf *conf)
-{
-	const struct crpc_rdma_qp_conf qp_conf = {.id = conf->id,
-		.sq_depth = conf->sq_depth,
-		.rq_depth = conf->rq_depth,
-		.inline_max = conf->inline_max};
-	struct crpc_verbs_qp *qp = qp_make(crpc_verbs_dev(base), CRPC_IB_UD, &qp_conf);
-
-	return qp != NULL ? &qp->ud : NULL;
-}
-
-void
-crpc_verbs_ud_free(struct crpc_rdma_ud *base)
-{
-	qp_end(crpc_container_of(base, struct crpc_verbs_qp, ud));
-}
-
-void
-crpc_verbs_ud_addr(const struct crpc_rdma_ud *base, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	addr_get((const struct crpc_verbs_qp *)(const void *)base, addr);
+	return crpc_ib_connect(crpc_ib_qp_of(base), bytes, NULL);
 }
 
 struct crpc_rdma_ah *
-crpc_verbs_ah_create(struct crpc_rdma_ud *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
+crpc_verbs_ah_create(struct crpc_rdma_qp *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
 {
-	struct crpc_verbs_dev *dev = crpc_verbs_dev(ud->dev);
 	struct crpc_ib_addr peer;
-	struct crpc_verbs_ah *ah;
+	struct crpc_verbs_ah *ah = crpc_ib_ah_new(ud, bytes, sizeof(*ah), &peer);
 
-	crpc_ib_refresh(&dev->ib);
-	if (crpc_ib_addr_decode(bytes, CRPC_IB_UD, &peer) != 0)
-		return crpc_null(-EPROTO);
-	ah = calloc(1, sizeof(*ah));
 	if (ah == NULL)
 		return NULL;
-	*ah = (struct crpc_verbs_ah){
-		.base.dev = ud->dev, .qpn = peer.qpn, .qkey = (uint32_t)peer.key};
-	ah->ibah = crpc_ib_ah_make(&dev->ib, &peer);
-	if (ah->ibah == NULL) {
-		free(ah); /* errno stays. */
-		return NULL;
-	}
-	dev->ib.num_ahs++;
-	return &ah->base;
-}
-
-void
-crpc_verbs_ah_free(struct crpc_rdma_ah *base)
-{
-	struct crpc_verbs_ah *ah = crpc_container_of(base, struct crpc_verbs_ah, base);
-	int rc = ibv_destroy_ah(ah->ibah);
-
-	if (rc != 0)
-		crpc_err("ah_free: %s", strerror(rc));
-	crpc_verbs_dev(base->dev)->ib.num_ahs--;
-	free(ah);
+	ah->qpn = peer.qpn;
+	ah->qkey = (uint32_t)peer.key;
+	return &ah->ib.base;
 }

@@ -162,8 +162,7 @@ open_conf_check(struct crpc_rdma_conf *conf)
 		crpc_conf_range("flow_label", conf->flow_label, 0, 0xfffff) ||
 		crpc_conf_range("pkey", conf->pkey, 0, 0xffff))
 		return -EINVAL;
-	if (CRPC_CONF(conf, cq_depth, DEFAULT_CQ_DEPTH, 1, CRPC_RDMA_CQ_DEPTH_MAX) ||
-		crpc_conf_range("blueflame", conf->blueflame, 0, CRPC_RDMA_BLUEFLAME_NEVER))
+	if (CRPC_CONF(conf, cq_depth, DEFAULT_CQ_DEPTH, 1, CRPC_RDMA_CQ_DEPTH_MAX))
 		return -EINVAL;
 	return CRPC_CONF(conf, dcis, DEFAULT_DCIS, 1, CRPC_RDMA_DCIS_MAX);
 }
@@ -238,8 +237,7 @@ crpc_rdma_close(struct crpc_rdma *dev)
 void
 crpc_rdma_hand_over(struct crpc_rdma *dev)
 {
-	if (dev->ops->hand_over != NULL)
-		dev->ops->hand_over(dev);
+	dev->owner = (struct crpc_owner){0};
 }
 
 void
@@ -253,7 +251,7 @@ crpc_rdma_info_get(const struct crpc_rdma *dev, struct crpc_rdma_info *info)
 void
 crpc_rdma_stats_get(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats)
 {
-	dev->ops->stats_get(dev, stats);
+	*stats = dev->stats;
 }
 
 int
@@ -297,20 +295,26 @@ crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
 	memset(mr, 0, sizeof(*mr));
 }
 
+/* With so many sends and receives where conf says nothing. */
+static struct crpc_rdma_qp *
+queue_create(
+	struct crpc_rdma *dev, struct crpc_rdma_qp_conf conf, uint32_t sends, uint32_t receives)
+{
+	if (CRPC_CONF(&conf, sq_depth, sends, 1, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
+		CRPC_CONF(&conf, rq_depth, receives, 1, CRPC_RDMA_QUEUE_DEPTH_MAX))
+		return crpc_null(-EINVAL);
+	return dev->ops->qp_create(dev, &conf);
+}
+
 struct crpc_rdma_qp *
 crpc_rdma_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
 {
-	struct crpc_rdma_qp_conf filled;
-
 	if (dev == NULL || conf == NULL)
 		return crpc_null(
 			crpc_fail(-EINVAL, "qp_create: %s is NULL", dev == NULL ? "dev" : "conf"));
-	filled = *conf;
-	if (crpc_conf_range("transport", filled.transport, 0, CRPC_RDMA_DC) ||
-		CRPC_CONF(&filled, sq_depth, DEFAULT_SQ_DEPTH, 1, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
-		CRPC_CONF(&filled, rq_depth, DEFAULT_RQ_DEPTH, 1, CRPC_RDMA_QUEUE_DEPTH_MAX))
+	if (crpc_conf_range("transport", conf->transport, 0, CRPC_RDMA_DC))
 		return crpc_null(-EINVAL);
-	return dev->ops->qp_create(dev, &filled);
+	return queue_create(dev, *conf, DEFAULT_SQ_DEPTH, DEFAULT_RQ_DEPTH);
 }
 
 int
@@ -355,33 +359,31 @@ crpc_rdma_qp_in_order(struct crpc_rdma_qp *qp)
 struct crpc_rdma_ud *
 crpc_rdma_ud_create(struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf)
 {
-	struct crpc_rdma_ud_conf filled;
-
 	if (dev == NULL || conf == NULL)
 		return crpc_null(
 			crpc_fail(-EINVAL, "ud_create: %s is NULL", dev == NULL ? "dev" : "conf"));
-	if (dev->ops->ud_create == NULL)
+	if (dev->ops->ah_create == NULL)
 		return crpc_null(crpc_fail(
 			-EOPNOTSUPP, "ud_create: driver %s has no datagrams", dev->ops->name));
-	filled = *conf;
-	if (CRPC_CONF(&filled, sq_depth, DEFAULT_UD_SQ, 1, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
-		CRPC_CONF(&filled, rq_depth, DEFAULT_UD_RQ, 1, CRPC_RDMA_QUEUE_DEPTH_MAX))
-		return crpc_null(-EINVAL);
-	return dev->ops->ud_create(dev, &filled);
+	return (struct crpc_rdma_ud *)queue_create(dev,
+		(struct crpc_rdma_qp_conf){.id = conf->id,
+			.sq_depth = conf->sq_depth,
+			.rq_depth = conf->rq_depth,
+			.inline_max = conf->inline_max,
+			.transport = CRPC_RDMA_UD},
+		DEFAULT_UD_SQ, DEFAULT_UD_RQ);
 }
 
 void
 crpc_rdma_ud_free(struct crpc_rdma_ud *ud)
 {
-	if (ud != NULL)
-		ud->dev->ops->ud_free(ud);
+	crpc_rdma_qp_free((struct crpc_rdma_qp *)ud);
 }
 
 void
 crpc_rdma_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN])
 {
-	memset(addr, 0, CRPC_RDMA_ADDR_LEN);
-	ud->dev->ops->ud_addr(ud, addr);
+	crpc_rdma_qp_addr(&ud->qp, addr);
 }
 
 struct crpc_rdma_ah *
@@ -391,7 +393,7 @@ crpc_rdma_ah_create(struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_L
 
 	/* As qp_connect: the driver checks and uses a copy. */
 	memcpy(copy, peer, sizeof(copy));
-	return ud->dev->ops->ah_create(ud, copy);
+	return ud->qp.dev->ops->ah_create(&ud->qp, copy);
 }
 
 void

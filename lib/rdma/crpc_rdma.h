@@ -55,6 +55,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "crpc_owner.h"
 #include "crpc_util.h"
 
 CRPC_BEGIN_DECLS
@@ -95,29 +96,11 @@ struct crpc_rdma_conf {
 	 *  in ns; default 4 s, which is longer than all retries towards a dead one. Then the queue
 	 *  pair that keeps the initiator busy breaks. */
 	uint64_t drain_ns;
-	/** Sends of one queue between two completions that the driver requests by itself, at most;
-	 *  never more than its depth. Default: a quarter of the depth, at most 64. Fewer
-	 *  completions cost less, but a queue's room comes back in larger pieces. */
-	uint32_t signal_every;
-	uint8_t blueflame; /**< enum crpc_rdma_blueflame. */
-	/** Let the device put several completions of one queue pair into one entry, if it can; see
-	 *  info.cqe_compression. It saves PCIe bandwidth, and costs instructions. */
-	bool cqe_compression;
 };
 
 /** crpc_rdma_conf.gid: this index of the port's GID table. */
 #define CRPC_RDMA_GID(index) ((uint32_t)(index) + 1)
 #define CRPC_RDMA_GID_MAX    254 /**< The largest index. */
-
-/** What goes through a device's doorbell register. */
-enum crpc_rdma_blueflame {
-	/** The whole WQE, if a post rings for one alone and it has up to four blocks: the device
-	 *  need not fetch it. The default. */
-	CRPC_RDMA_BLUEFLAME_ONE,
-	/** Never a WQE: the register is written with 8 bytes. For comparison, and for machines
-	 *  where writes that are combined are slow. */
-	CRPC_RDMA_BLUEFLAME_NEVER,
-};
 
 /** What an open device is. */
 struct crpc_rdma_info {
@@ -130,8 +113,7 @@ struct crpc_rdma_info {
 	uint8_t port;
 	uint8_t link_layer; /**< 1 InfiniBand, 2 Ethernet, as in verbs. */
 	uint16_t lid;
-	uint32_t mtu;         /**< Active path MTU, bytes. */
-	bool cqe_compression; /**< Asked for by conf, and on. */
+	uint32_t mtu; /**< Active path MTU, bytes. */
 };
 
 /** A registered region. Filled by crpc_rdma_mr_reg(). */
@@ -496,6 +478,8 @@ struct crpc_rdma_fp {
 struct crpc_rdma {
 	struct crpc_rdma_fp fp;
 	const struct crpc_rdma_ops *ops; /**< Control path; crpc_rdma_driver.h. */
+	struct crpc_rdma_stats stats;    /**< Counted by the driver. */
+	struct crpc_owner owner;         /**< The thread that posted or polled first. */
 };
 
 /** First member of every driver's queue pair struct. */
@@ -504,10 +488,9 @@ struct crpc_rdma_qp {
 	uint32_t id;
 };
 
-/** First member of every driver's datagram queue pair struct. */
+/** A datagram queue pair is a queue pair, but for what it can do. */
 struct crpc_rdma_ud {
-	struct crpc_rdma *dev;
-	uint32_t id;
+	struct crpc_rdma_qp qp;
 };
 
 /** First member of every driver's address struct. */
@@ -550,7 +533,7 @@ crpc_rdma_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t 
 static inline uint16_t
 crpc_rdma_ud_post(struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n)
 {
-	return ud->dev->fp.ud_post(ud, dgram, n);
+	return ud->qp.dev->fp.ud_post(ud, dgram, n);
 }
 
 /**

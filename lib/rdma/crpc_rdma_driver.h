@@ -14,10 +14,13 @@
 
 CRPC_BEGIN_DECLS
 
+/** conf->transport of a queue pair for datagrams. */
+#define CRPC_RDMA_UD (CRPC_RDMA_DC + 1)
+
 /**
- * The operations of one driver; every slot but qp_drain, list, dump, card_get, hand_over and the
- * five of datagrams is set. Arguments were checked by lib/rdma, and zero fields of the
- * configurations have their defaults.
+ * The operations of one driver; every slot but qp_drain, qp_in_order, list, dump, card_get and the
+ * two of datagrams is set. Arguments were checked by lib/rdma, and zero fields of the
+ * configurations have their defaults. Those of queue pairs are for datagrams, too.
  */
 struct crpc_rdma_ops {
 	const char *name;
@@ -29,7 +32,6 @@ struct crpc_rdma_ops {
 	struct crpc_rdma *(*open)(const struct crpc_rdma_conf *conf);
 	void (*close)(struct crpc_rdma *dev);
 	void (*info_get)(const struct crpc_rdma *dev, struct crpc_rdma_info *info);
-	void (*stats_get)(const struct crpc_rdma *dev, struct crpc_rdma_stats *stats);
 	int (*mr_reg)(struct crpc_rdma *dev, void *addr, uint64_t len, uint32_t flags,
 		struct crpc_rdma_mr *mr);
 	void (*mr_dereg)(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
@@ -42,21 +44,15 @@ struct crpc_rdma_ops {
 	int (*qp_connect)(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 	/** See crpc_rdma_qp_in_order(). May be NULL: writes are in order. */
 	int (*qp_in_order)(struct crpc_rdma_qp *qp);
-	/** Datagrams: all five and fp.ud_post, or none. */
-	struct crpc_rdma_ud *(*ud_create)(
-		struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
-	void (*ud_free)(struct crpc_rdma_ud *ud);
-	void (*ud_addr)(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
+	/** Datagrams: both and fp.ud_post, or none. */
 	struct crpc_rdma_ah *(*ah_create)(
-		struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+		struct crpc_rdma_qp *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 	void (*ah_free)(struct crpc_rdma_ah *ah);
 	/** Write the names of the devices that are there, with blanks between them, for the error
 	 *  text of an open that found none. May be NULL. */
 	void (*list)(char *buf, size_t len);
 	/** 0 or -EOPNOTSUPP. May be NULL. */
 	int (*card_get)(const struct crpc_rdma *dev, struct crpc_rdma_card *card);
-	/** Forget which thread was the device's. May be NULL. */
-	void (*hand_over)(struct crpc_rdma *dev);
 	/** Write the state of all queues. May be NULL. */
 	void (*dump)(const struct crpc_rdma *dev, FILE *out);
 };

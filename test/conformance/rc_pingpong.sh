@@ -19,5 +19,4 @@ for mtu in 256 4096; do
 done
 pingpong ibv_rc_pingpong 500 -c -s 32 # comes in the CQE
 SOFT_MLX5_PROGRESS=thread pingpong ibv_rc_pingpong 20 -c
-SOFT_MLX5_PROGRESS=rt pingpong ibv_rc_pingpong 200 -c
 finish

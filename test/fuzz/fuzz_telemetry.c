@@ -78,7 +78,7 @@ nanosleep(const struct timespec *want, struct timespec *left)
 	crpc_copyrpc_poll(ctx, ++w.now_ns, &done, 1);
 	crpc_bulk_progress(b, w.now_ns);
 	__crpc_udrpc_tel_answer(&udrpc);
-	if (crpc_exchange_acq_rel(&mlx5.dp.attention, 0) != 0)
+	if (crpc_exchange_acq_rel(&mlx5.dp.ib.attention, 0) != 0)
 		crpc_mlx5_tel_answer(&mlx5.dp);
 	return 0;
 }
@@ -119,11 +119,11 @@ mlx5_make(void)
 {
 	static const struct crpc_rdma_ops ops = {.name = "fuzz", .info_get = mlx5_info};
 
-	mlx5.dp.base.ops = &ops;
+	mlx5.dp.ib.base.ops = &ops;
 	for (uint32_t i = 0; i < QPNS; i++) {
-		mlx5_qps[i].dp.qpn = i * 0x111;
-		mlx5_qps[i].next = mlx5.qps;
-		mlx5.qps = &mlx5_qps[i];
+		mlx5_qps[i].dp.ib.qpn = i * 0x111;
+		mlx5_qps[i].dp.ib.next = mlx5.dp.ib.qps;
+		mlx5.dp.ib.qps = &mlx5_qps[i].dp.ib;
 	}
 	fuzz_check(crpc_mlx5_tel_open(&mlx5) == 0);
 }

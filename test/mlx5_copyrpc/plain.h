@@ -48,21 +48,21 @@ plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, 
 	free(made[n % 2]);
 	made[n++ % 2] = p;
 	memset(p, 0, sizeof(*p));
-	p->dev.base.fp.post = crpc_mlx5_post;
-	p->dev.base.fp.poll = crpc_mlx5_poll;
+	p->dev.ib.base.fp.post = crpc_mlx5_post;
+	p->dev.ib.base.fp.poll = crpc_mlx5_poll;
 	p->dev.table = (struct crpc_mlx5_table){.slot = p->slot, .mask = 15, .shift = 28};
 	p->dev.cq = (struct crpc_mlx5_cq){.buf = p->cq, .dbrec = p->cq_dbrec, .mask = cqes - 1};
 	for (uint32_t i = 0; i < cqes; i++)
 		p->cq[i].ok.op_own = MLX5_CQE_INVALID << 4 | 1;
 	p->bf = (struct crpc_mlx5_bf){.reg = p->reg, .size = PLAIN_BF_SIZE};
-	p->qp.base.dev = &p->dev.base;
-	p->qp.base.id = 77;
-	p->qp.qpn = PLAIN_QPN;
-	p->qp.state = CRPC_MLX5_QP_READY;
+	p->qp.ib.base.dev = &p->dev.ib.base;
+	p->qp.ib.base.id = 77;
+	p->qp.ib.qpn = PLAIN_QPN;
+	p->qp.ib.state = CRPC_IB_READY;
 	p->qp.sq = &p->qp.own;
-	p->qp.depth = depth;
-	p->qp.signal_every = depth / 4 != 0 ? depth / 4 : 1;
-	p->qp.inline_max = inline_max;
+	p->qp.ib.depth = depth;
+	p->qp.ib.signal_every = depth / 4 != 0 ? depth / 4 : 1;
+	p->qp.ib.inline_max = inline_max;
 	p->qp.bb_max = crpc_mlx5_wqebb_max(CRPC_MLX5_RC_HEAD, inline_max);
 	p->qp.own = (struct crpc_mlx5_sq){
 		.buf = p->sq,
@@ -72,7 +72,7 @@ plain_new(uint32_t blocks, uint32_t depth, uint32_t inline_max, uint32_t recvs, 
 		.bf = &p->bf,
 		.bb_mask = blocks - 1,
 		.qpn_shl8 = PLAIN_QPN << 8,
-		.signal_every = p->qp.signal_every,
+		.signal_every = p->qp.ib.signal_every,
 	};
 	p->qp.rq = (struct crpc_mlx5_rq){.dbrec = &p->qp_dbrec[0], .posted = recvs};
 	crpc_mlx5_table_add(&p->dev.table, &p->qp);
@@ -85,7 +85,7 @@ plain_ud(struct plain *p)
 {
 	static uint8_t buf[8 * CRPC_IB_UD_STRIDE] crpc_aligned(64);
 
-	p->qp.kind = CRPC_IB_UD;
+	p->qp.ib.kind = CRPC_IB_UD;
 	p->qp.rq.ud = &p->ud;
 	p->qp.rq.state = CRPC_MLX5_RQ_NO_IMM;
 	p->ud.buf = buf;

@@ -134,11 +134,11 @@ TEST(table_finds_what_was_added_and_nothing_else)
 		assert_int_equal(crpc_mlx5_table_init(&t, n), 0);
 		for (uint32_t i = 0; i < n; i++) {
 			/* Dense, and with high bits that differ: both occur. */
-			qps[i].qpn = i % 2 ? 0x100 + i : (i & 0xff) << 16 | i | 8;
+			qps[i].ib.qpn = i % 2 ? 0x100 + i : (i & 0xff) << 16 | i | 8;
 			crpc_mlx5_table_add(&t, &qps[i]);
 		}
 		for (uint32_t i = 0; i < n; i++)
-			assert_int_equal(crpc_mlx5_table_find(&t, qps[i].qpn)->qpn, qps[i].qpn);
+			assert_ptr_equal(crpc_mlx5_table_find(&t, qps[i].ib.qpn), &qps[i]);
 		assert_null(crpc_mlx5_table_find(&t, 0xfffffe));
 		assert_null(crpc_mlx5_table_find(&t, 0));
 		free(t.slot);

@@ -333,7 +333,7 @@ case_path(void)
 static void
 case_flush(void)
 {
-	const struct crpc_rdma_conf one = {.dcis = 1, .signal_every = 64};
+	const struct crpc_rdma_conf one = {.dcis = 1};
 	const struct crpc_rdma_qp_conf conf = {.transport = CRPC_RDMA_DC};
 	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .num_sge = 1};
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];

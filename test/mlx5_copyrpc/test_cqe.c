@@ -33,7 +33,7 @@ __wrap_crpc_mlx5_qp_to_error(struct crpc_mlx5_qp *qp)
 static uint32_t
 poll(struct plain *p, struct crpc_rdma_cqe *cqe, uint16_t n)
 {
-	return crpc_rdma_poll(&p->dev.base, cqe, n);
+	return crpc_rdma_poll(&p->dev.ib.base, cqe, n);
 }
 
 static uint32_t
@@ -60,7 +60,7 @@ TEST(golden_completions)
 	struct crpc_rdma_cqe cqe[4];
 	char text[256];
 
-	assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, &wr, 1), 1);
 	memcpy(&p->cq[0], recv, 64);
 	memcpy(&p->cq[1], err, 64);
 	crpc_mlx5_cqe_text(&p->cq[0], text, sizeof(text));
@@ -109,7 +109,7 @@ TEST(owner_bit_holds_over_many_laps)
 		assert_int_equal(seen, imm);
 		assert_int_equal(be32toh(p->cq_dbrec[0]), imm & 0xffffff);
 	}
-	assert_int_equal(p->dev.stats.recv_cqes, imm);
+	assert_int_equal(p->dev.ib.base.stats.recv_cqes, imm);
 }
 
 /* Regression: receives were consumed and their index never moved, so that after one queue's
@@ -137,8 +137,8 @@ TEST(srq_consumer_index_never_advanced)
 		}
 		consumed += burst;
 	}
-	assert_int_equal(p->dev.stats.recv_posted, consumed);
-	assert_int_equal(p->dev.stats.recv_cqes, consumed);
+	assert_int_equal(p->dev.ib.base.stats.recv_posted, consumed);
+	assert_int_equal(p->dev.ib.base.stats.recv_cqes, consumed);
 }
 
 /* Executes WQEs [*ci, record) like hardware: a completion where the WQE asks for one. */
@@ -184,11 +184,11 @@ TEST(send_queue_fills_and_recovers_with_exact_accounting)
 			wr[i].sge[0].addr = data;
 			wr[i].sge[0].len = (seed >> i) % 65;
 		}
-		got = crpc_rdma_post(&p->qp.base, wr, (uint16_t)n);
+		got = crpc_rdma_post(&p->qp.ib.base, wr, (uint16_t)n);
 		posted += got;
 		refused += n - got;
 		/* Never more outstanding than asked for. */
-		assert_true(p->qp.posted - p->qp.retired <= 16);
+		assert_true(p->qp.ib.posted - p->qp.ib.retired <= 16);
 		hw_send(p, &ci, (seed >> 8) % 24);
 		n = poll(p, cqe, CRPC_BURST_MAX);
 		for (i = 0; i < n; i++) {
@@ -202,8 +202,8 @@ TEST(send_queue_fills_and_recovers_with_exact_accounting)
 	/* Drained: room for all of them again but for a tail that no completion covers. */
 	hw_send(p, &ci, 1000);
 	poll(p, cqe, CRPC_BURST_MAX);
-	assert_true(p->qp.posted - p->qp.retired < p->qp.signal_every);
-	assert_int_equal(p->dev.stats.wqes, posted);
+	assert_true(p->qp.ib.posted - p->qp.ib.retired < p->qp.ib.signal_every);
+	assert_int_equal(p->dev.ib.base.stats.wqes, posted);
 }
 
 TEST(only_unsignalled_sends_never_block)
@@ -214,13 +214,13 @@ TEST(only_unsignalled_sends_never_block)
 	uint32_t ci = 0, i;
 
 	for (i = 0; i < 1000; i++) {
-		assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 1);
-		assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 0);
+		assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 2), 1);
+		assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 2), 0);
 		hw_send(p, &ci, 1);
 		/* The driver's own completion makes room and is not reported. */
 		assert_int_equal(poll(p, cqe, 1), 0);
 	}
-	assert_int_equal(p->dev.stats.send_cqes, 1000);
+	assert_int_equal(p->dev.ib.base.stats.send_cqes, 1000);
 }
 
 static union crpc_mlx5_cqe *
@@ -239,7 +239,7 @@ TEST(error_is_told_with_its_cause_and_each_send)
 		{.wr_id = 14}, {.wr_id = 15}};
 	struct crpc_rdma_cqe cqe;
 
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 6), 6);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 6), 6);
 	/* WRs 10 and 11 succeeded without a word, 12 failed, the rest is flushed, and the
 	 * receives. */
 	hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR, 2);
@@ -263,8 +263,8 @@ TEST(error_is_told_with_its_cause_and_each_send)
 		assert_int_equal(cqe.wrs, 1);
 	}
 	assert_int_equal(poll(p, &cqe, 1), 0);
-	assert_int_equal(p->dev.stats.error_cqes, 20);
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 1), 0);
+	assert_int_equal(p->dev.ib.base.stats.error_cqes, 20);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 1), 0);
 }
 
 TEST(error_of_an_idle_qp_is_told_once)
@@ -310,9 +310,9 @@ TEST(work_request_that_cannot_be_built_breaks_the_qp)
 
 	to_error_calls = 0;
 	/* The good one before it is posted and rung; then poll reports it, once. */
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 3), 1);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 3), 1);
 	assert_int_equal(be32toh(p->qp_dbrec[1]), 1);
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 1), 0);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 1), 0);
 	assert_int_equal(poll(p, cqe, 4), 1);
 	assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
 	assert_int_equal(cqe[0].status, -EINVAL);
@@ -327,20 +327,20 @@ initiator_make(struct plain *p, struct crpc_mlx5_dci *dci)
 {
 	memset(dci, 0, sizeof(*dci));
 	dci->qp.dp = p->qp;
-	dci->qp.dp.kind = CRPC_IB_DCI;
-	dci->qp.dp.qpn = INITIATOR_QPN;
-	dci->qp.dp.base.id = 0;
+	dci->qp.dp.ib.kind = CRPC_IB_DCI;
+	dci->qp.dp.ib.qpn = INITIATOR_QPN;
+	dci->qp.dp.ib.base.id = 0;
 	dci->qp.dp.rq.state = CRPC_MLX5_RQ_NO_IMM;
 	crpc_mlx5_table_add(&p->dev.table, &dci->qp.dp);
 	p->dev.dci[p->dev.num_dcis++] = dci;
-	p->qp.kind = CRPC_IB_DC;
+	p->qp.ib.kind = CRPC_IB_DC;
 	memset(&p->qp.own, 0, sizeof(p->qp.own));
 }
 
 /*
  * Completions that no device writes, after one request that is in block 0: that of a request never
  * made (5), of one a lap of the ring later (64); of a message that this kind of queue pair never
- * gets; of no known kind; with data in the completion; compressed without a count. The queue pair
+ * gets; of no known kind; with data in the completion; compressed. The queue pair
  * breaks, and nothing counts as done. An initiator ends, and with it the queue pair that used it:
  * none of number 0, which is an initiator's, is reported.
  */
@@ -374,7 +374,7 @@ TEST(completion_that_makes_no_sense_breaks_the_qp)
 			initiator_make(p, &dci);
 		if (1 << i % 3 == UD)
 			plain_ud(p);
-		assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
+		assert_int_equal(crpc_rdma_post(&p->qp.ib.base, &wr, 1), 1);
 		plain_cqe(p, bad[i / 3].opcode, 1 << i % 3 == DCI ? INITIATOR_QPN : PLAIN_QPN,
 			bad[i / 3].counter)
 			->ok.op_own |= (uint8_t)(bad[i / 3].format << 2);
@@ -387,7 +387,7 @@ TEST(completion_that_makes_no_sense_breaks_the_qp)
 		if (1 << i % 3 == DCI)
 			assert_true(crpc_mlx5_dci_is_gone(&dci));
 		else
-			assert_int_equal(p->qp.retired, 0);
+			assert_int_equal(p->qp.ib.retired, 0);
 	}
 }
 
@@ -399,8 +399,8 @@ TEST(completions_of_a_freed_qp_are_forgotten)
 	struct crpc_mlx5_qp other = p->qp;
 	struct crpc_rdma_cqe cqe[16];
 
-	other.qpn = 0x999;
-	other.base.id = 5;
+	other.ib.qpn = 0x999;
+	other.ib.base.id = 5;
 	crpc_mlx5_table_add(&p->dev.table, &other);
 	for (uint32_t lap = 0; lap < 5; lap++) {
 		for (uint32_t i = 0; i < 14; i++)
@@ -416,142 +416,6 @@ TEST(completions_of_a_freed_qp_are_forgotten)
 		plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
 	crpc_mlx5_cq_forget(&p->dev.cq, PLAIN_QPN);
 	assert_int_equal(poll(p, cqe, 16), 0);
-}
-
-/* A compressed session as hardware writes it: what minis do not cover keeps its old bytes. */
-static void
-plain_session(struct plain *p, uint8_t opcode, uint32_t word, uint16_t counter,
-	const struct crpc_mlx5_mini_cqe *mini, uint32_t count)
-{
-	union crpc_mlx5_cqe *title = &p->cq[p->pi & p->dev.cq.mask];
-	uint32_t owner = !!(p->pi & (p->dev.cq.mask + 1)), i, at;
-
-	for (i = 0; i < count; i++) {
-		at = p->pi + (i < 8 ? 1 : i / 8 * 8);
-		memcpy((uint8_t *)&p->cq[at & p->dev.cq.mask] + i % 8 * sizeof(*mini), &mini[i],
-			sizeof(*mini));
-	}
-	memset(title, 0, offsetof(union crpc_mlx5_cqe, tail));
-	title->ok.byte_cnt = htobe32(count);
-	title->ok.imm_inval_pkey = htobe32(0xabcd);
-	crpc_store_release(&title->tail,
-		htobe64((uint64_t)word << 32 | (uint32_t)counter << 16 | opcode << 4 |
-			CRPC_MLX5_CQE_COMPRESSED | owner));
-	p->pi += count;
-}
-
-/* Golden bytes: a session of ten receives, two arrays; each comes as if it had been alone. */
-TEST(compressed_receives)
-{
-	/* clang-format off */
-	static const uint8_t title[64] = {
-		[36] = 0x00, 0x00, 0xab, 0xcd, [44] = 0x00, 0x00, 0x00, 0x0a,
-		[56] = 0x00, 0x00, 0x12, 0x34, 0x00, 0x05, 0x00, 0x1c,
-	};
-	/* clang-format on */
-	struct plain *p = plain_new(64, 16, 92, 64, 16);
-	struct crpc_rdma_cqe cqe[16];
-	char text[256];
-
-	memcpy(&p->cq[0], title, 64);
-	for (uint32_t i = 0; i < 10; i++)
-		((uint8_t *)&p->cq[i < 8 ? 1 : 8])[i % 8 * 8 + 7] = (uint8_t)(100 + i);
-	crpc_mlx5_cqe_text(&p->cq[0], text, sizeof(text));
-	assert_non_null(strstr(text, "RESP_WR_IMM owner 0 qp 0x1234 counter 5 compressed"));
-	/* In two polls: what one has no room for waits, written out. */
-	assert_int_equal(poll(p, cqe, 3), 3);
-	assert_int_equal(poll(p, cqe + 3, 13), 7);
-	for (uint32_t i = 0; i < 10; i++) {
-		assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_RECV);
-		assert_int_equal(cqe[i].byte_len, 100 + i);
-		assert_int_equal(cqe[i].imm, 0xabcd);
-		assert_int_equal(be16toh(p->cq[i].ok.wqe_counter), 5 + i);
-	}
-	assert_int_equal(be32toh(p->cq_dbrec[0]), 10);
-}
-
-/* Sends of a session name their WQEs themselves. */
-TEST(compressed_sends)
-{
-	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .flags = CRPC_RDMA_WR_SIGNAL};
-	struct plain *p = plain_new(64, 32, 92, 16, 64);
-	struct crpc_mlx5_mini_cqe mini[12] = {0};
-	struct crpc_rdma_cqe cqe[16];
-
-	for (uint32_t i = 0; i < 24; i++) {
-		wr.wr_id = i;
-		assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
-	}
-	/* Every second one; they retire those between. */
-	for (uint32_t i = 0; i < 12; i++) {
-		mini[i].wqe_counter = htobe16((uint16_t)(2 * i + 1));
-		mini[i].wqe_opcode = MLX5_OPCODE_RDMA_WRITE_IMM;
-	}
-	plain_session(p, MLX5_CQE_REQ, PLAIN_QPN, 0, mini, 12);
-	assert_int_equal(poll(p, cqe, 16), 12);
-	for (uint32_t i = 0; i < 12; i++) {
-		assert_int_equal(cqe[i].type, CRPC_RDMA_CQE_SEND);
-		assert_int_equal(cqe[i].wr_id, 2 * i + 1);
-		assert_int_equal(cqe[i].wrs, 2);
-	}
-}
-
-/*
- * Regression: a reader that misread the format hung after some twenty completions. Sessions of
- * every length and single completions in turn, over many laps and every place of the ring's end.
- */
-TEST(sessions_and_single_completions_alternate)
-{
-	struct plain *p = plain_new(64, 16, 92, 64, 64);
-	struct crpc_mlx5_mini_cqe mini[40] = {0};
-	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
-	uint32_t round, count, i, n, len = 0, seen = 0;
-
-	for (round = 0; round < 5000; round++) {
-		count = 2 + round * 7 % 39;
-		if (round % 3 == 0) {
-			plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0)->ok.byte_cnt =
-				htobe32(len);
-			len++;
-		} else {
-			for (i = 0; i < count; i++)
-				mini[i].byte_cnt = htobe32(len++);
-			plain_session(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0, mini, count);
-		}
-		while ((n = poll(p, cqe, (uint16_t)(1 + round % 9))) != 0) {
-			for (i = 0; i < n; i++)
-				assert_int_equal(cqe[i].byte_len, seen++);
-		}
-		assert_int_equal(seen, len);
-		assert_int_equal(be32toh(p->cq_dbrec[0]), len & 0xffffff);
-	}
-}
-
-/* A session of no length closes the queue pair and nothing behind it is taken for a session. One of
- * a queue pair that is freed is forgotten as a whole. */
-TEST(odd_sessions)
-{
-	static const uint32_t bad[] = {0, 1, 65, UINT32_MAX};
-	struct crpc_mlx5_mini_cqe mini[20] = {0};
-	struct crpc_rdma_cqe cqe[16];
-	struct plain *p;
-
-	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
-		p = plain_new(64, 16, 92, 64, 64);
-		plain_session(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0, mini, 2);
-		p->cq[0].ok.byte_cnt = htobe32(bad[i]);
-		assert_int_equal(poll(p, cqe, 16), 0);
-		assert_int_equal(poll(p, cqe, 16), 1);
-		assert_int_equal(cqe[0].type, CRPC_RDMA_CQE_ERROR);
-		assert_int_equal(cqe[0].status, -EIO);
-	}
-	p = plain_new(64, 16, 92, 64, 64);
-	plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
-	plain_session(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0, mini, 20);
-	plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
-	crpc_mlx5_cq_forget(&p->dev.cq, PLAIN_QPN);
-	assert_int_equal(poll(p, cqe, 16), 0);
-	assert_int_equal(be32toh(p->cq_dbrec[0]), 22);
 }
 
 /* Datagrams on plain memory: which buffer is the completion's index, a buffer is the user's until
@@ -613,9 +477,9 @@ TEST(errors_of_sends_end_the_receives_too)
 		struct plain *p = plain_new(64, 16, 92, 8, 64);
 
 		to_error_calls = 0;
-		p->qp.kind = kinds[i];
+		p->qp.ib.kind = kinds[i];
 		if (kinds[i] == CRPC_IB_UD)
-			assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 2);
+			assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 2), 2);
 		else
 			memset(&p->qp.own, 0, sizeof(p->qp.own));
 		hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0);
@@ -657,14 +521,14 @@ TEST(software_nic_is_driven_by_doorbells_and_dry_polls)
 	plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);
 	assert_int_equal(poll(p, cqe, 1), 1);
 	assert_int_equal(progress_calls, 2);
-	assert_int_equal(crpc_mlx5_post(&p->qp.base, &wr, 1), 1);
+	assert_int_equal(crpc_mlx5_post(&p->qp.ib.base, &wr, 1), 1);
 	assert_int_equal(progress_calls, 3);
 	/* What it just did is found in the same poll. */
 	progress_result = 1;
 	assert_int_equal(poll(p, cqe, 4), 1);
 	assert_int_equal(progress_calls, 4);
-	assert_int_equal(p->dev.stats.polls, 4);
-	assert_int_equal(p->dev.stats.empty_polls, 1);
+	assert_int_equal(p->dev.ib.base.stats.polls, 4);
+	assert_int_equal(p->dev.ib.base.stats.empty_polls, 1);
 }
 
 TEST_MAIN(NULL, NULL)

@@ -237,42 +237,6 @@ TEST(counters_are_exact)
 	assert_true(s.empty_polls <= s.polls);
 }
 
-/* BlueFlame and signals as the device was configured. Compression may be asked for anywhere: where
- * the device has none it stays off. */
-TEST(configuration_is_followed)
-{
-	const struct crpc_rdma_conf dev_conf = {
-		.signal_every = 4, .blueflame = CRPC_RDMA_BLUEFLAME_NEVER, .cqe_compression = true};
-	const struct crpc_rdma_qp_conf conf = {.id = 1, .sq_depth = 64, .inline_max = 32};
-	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .flags = CRPC_RDMA_WR_INLINE};
-	uint64_t until = crpc_clock_ns() + WAIT_NS;
-	uint32_t i, arrived = 0;
-	struct crpc_rdma_stats s;
-	struct crpc_rdma_info info;
-	struct crpc_rdma_cqe cqe;
-
-	end_open(&e[1], &conf);
-	end_device(&e[0], &dev_conf, BUF_LEN);
-	e[0].qp = qp_new(e[0].dev, &conf);
-	assert_non_null(e[0].qp);
-	connect_qps(e[0].qp, e[1].qp);
-	crpc_rdma_info_get(e[1].dev, &info);
-	assert_false(info.cqe_compression); /* Not asked for. */
-	for (i = 0; i < 40; i++) {
-		wr.imm = i;
-		assert_int_equal(crpc_rdma_post(e[0].qp, &wr, 1), 1);
-	}
-	do {
-		assert_int_equal(crpc_rdma_poll(e[0].dev, &cqe, 1), 0);
-		if (crpc_rdma_poll(e[1].dev, &cqe, 1) != 0)
-			assert_int_equal(cqe.imm, arrived++);
-		crpc_rdma_stats_get(e[0].dev, &s);
-		assert_true(crpc_clock_ns() < until);
-	} while (arrived != 40 || s.send_cqes != 10);
-	assert_int_equal(s.doorbells, 40);
-	assert_int_equal(s.blueflame, 0);
-}
-
 /* What is refused, where and why, and that nothing of it arrives. The queue pair takes nothing
  * after it. A WR that cannot be built is not posted at all. */
 TEST(refused_request_breaks_the_qp)

@@ -34,7 +34,7 @@ build(struct plain *p, const struct crpc_rdma_wr *wr, bool signal)
 static uint32_t
 build_datagram(struct plain *p, const struct crpc_rdma_dgram *dgram, uint32_t mtu)
 {
-	const struct crpc_mlx5_ud ud = {.qp.dp.inline_max = p->qp.inline_max, .mtu = mtu};
+	const struct crpc_mlx5_ud ud = {.qp.dp.ib.inline_max = p->qp.ib.inline_max, .mtu = mtu};
 	struct crpc_mlx5_req req = crpc_mlx5_dgram_req(&ud, dgram);
 
 	return crpc_mlx5_wqe_build(&p->qp.own, &req, true);
@@ -200,7 +200,7 @@ TEST(golden_datagram)
 	/* clang-format on */
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	struct crpc_mlx5_ah ah;
-	struct crpc_rdma_dgram d = {.ah = &ah.base,
+	struct crpc_rdma_dgram d = {.ah = &ah.ib.base,
 		.flags = CRPC_RDMA_WR_INLINE,
 		.num_sge = 2,
 		.imm = 42,
@@ -335,20 +335,20 @@ TEST(one_doorbell_per_burst_with_the_newest_wqe)
 		{.op = CRPC_RDMA_WRITE_IMM, .imm = 3},
 	};
 
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 3), 3);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 3), 3);
 	/* 1 + 2 + 1 blocks; the record counts blocks, the register has the last WQE's first 8
 	 * bytes. */
 	assert_int_equal(be32toh(p->qp_dbrec[1]), 4);
 	assert_memory_equal(p->reg, p->sq + 3 * 64, 8);
 	assert_int_equal(p->reg[8] | p->reg[15] | p->reg[PLAIN_BF_SIZE], 0);
 	/* The other half is next. */
-	assert_int_equal(crpc_rdma_post(&p->qp.base, wr, 2), 2);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 2), 2);
 	assert_memory_equal(p->reg + PLAIN_BF_SIZE, p->sq + 5 * 64, 8);
 	assert_int_equal(p->reg[PLAIN_BF_SIZE + 8], 0);
-	assert_int_equal(p->dev.stats.doorbells, 2);
-	assert_int_equal(p->dev.stats.blueflame, 0);
-	assert_int_equal(p->dev.stats.wqes, 5);
-	assert_int_equal(p->dev.stats.wqebbs, 7);
+	assert_int_equal(p->dev.ib.base.stats.doorbells, 2);
+	assert_int_equal(p->dev.ib.base.stats.blueflame, 0);
+	assert_int_equal(p->dev.ib.base.stats.wqes, 5);
+	assert_int_equal(p->dev.ib.base.stats.wqebbs, 7);
 }
 
 TEST(blueflame_carries_a_single_small_wqe)
@@ -363,21 +363,21 @@ TEST(blueflame_carries_a_single_small_wqe)
 
 	/* Four blocks, from the last but one: it goes on at the start of the ring. */
 	p->qp.own.pi = p->qp.own.ci = 6;
-	assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, &wr, 1), 1);
 	assert_int_equal(be32toh(p->qp_dbrec[1]), 10);
 	assert_memory_equal(p->reg, p->sq + 6 * 64, 128);
 	assert_memory_equal(p->reg + 128, p->sq, 128);
-	assert_int_equal(p->dev.stats.blueflame, 1);
+	assert_int_equal(p->dev.ib.base.stats.blueflame, 1);
 	/* A register without BlueFlame takes doorbells only, always at the same place. */
 	p->bf.size = 0;
 	p->bf.offset = 0;
 	memset(p->reg, 0, sizeof(p->reg));
-	assert_int_equal(crpc_rdma_post(&p->qp.base, &wr, 1), 1);
+	assert_int_equal(crpc_rdma_post(&p->qp.ib.base, &wr, 1), 1);
 	assert_memory_equal(p->reg, p->sq + 2 * 64, 8);
 	assert_int_equal(p->reg[8], 0);
 	assert_int_equal(p->bf.offset, 0);
-	assert_int_equal(p->dev.stats.blueflame, 1);
-	assert_int_equal(p->dev.stats.doorbells, 2);
+	assert_int_equal(p->dev.ib.base.stats.blueflame, 1);
+	assert_int_equal(p->dev.ib.base.stats.doorbells, 2);
 }
 
 TEST(receives_have_no_buffer)

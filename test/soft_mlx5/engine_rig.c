@@ -144,7 +144,6 @@ rig_host_open(struct rig_host *h, const char *net, uint32_t bytes)
 	if (getenv("RIG_DIRECT") != NULL)
 		rig_direct = SM_DIRECT_LEAST;
 	attr.direct = rig_direct;
-	attr.direct_kernel = rig_direct != 0;
 	if (rig_udp) {
 		static uint32_t n;
 

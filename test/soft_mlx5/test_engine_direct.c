@@ -5,20 +5,11 @@
  *
  *     test_engine_direct [seed]
  */
-#include <errno.h>
-#include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
 #include <stdio.h>
 #include <sys/mman.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
-
-#include <linux/capability.h>
 
 #include "test.h"
 #include "crpc_atomic.h"
@@ -169,10 +160,11 @@ TEST_FIXTURE(edges, pair_open, pair_close)
 		for (uint32_t i = 0; i < CRPC_DIM(lens); i++)
 			for (uint32_t s = 0; s < CRPC_DIM(segs); s++) {
 				uint64_t was =
-					b.nic->direct.memory_bytes + a.nic->direct.memory_bytes;
+					b.nic->direct.received_bytes + a.nic->direct.received_bytes;
 
 				one(all_ops[o], lens[i], segs[s]);
-				was = b.nic->direct.memory_bytes + a.nic->direct.memory_bytes - was;
+				was = b.nic->direct.received_bytes +
+					a.nic->direct.received_bytes - was;
 				if (lens[i] < FROM)
 					assert_int_equal(was, 0);
 				else if (segs[s] == 1) /* A short rest goes through the ring. */
@@ -202,7 +194,7 @@ TEST_FIXTURE(many_places, pair_open, pair_close)
 	for (uint32_t i = 0; i < N; i++)
 		assert_memory_equal(
 			b.mem + (size_t)(N - 1 - i) * LEN, a.mem + (size_t)i * LEN, LEN);
-	assert_true(b.nic->direct.memory_bytes > 0);
+	assert_true(b.nic->direct.received_bytes > 0);
 }
 
 /* Both queue pairs in one context. */
@@ -214,7 +206,7 @@ TEST_FIXTURE(alone, pair_open, pair_close)
 	rig_rdma(&x, MLX5_OPCODE_RDMA_WRITE, 0, a.mem + DST, a.key, a.mem + 3, 3u << 20);
 	assert_int_equal(rig_expect(&a, NULL, &x.scq)->op_own >> 4, MLX5_CQE_REQ);
 	assert_memory_equal(a.mem + DST, a.mem + 3, 3u << 20);
-	assert_int_equal(a.nic->direct.memory_bytes, 3u << 20);
+	assert_int_equal(a.nic->direct.received_bytes, 3u << 20);
 	rig_link_close(&x, &y);
 }
 
@@ -231,9 +223,9 @@ TEST_FIXTURE(bounded_pass, pair_open, pair_close)
 	rig_rdma(&x, MLX5_OPCODE_RDMA_WRITE, 0, b.mem, b.key, a.mem, 8);
 	for (uint32_t i = 0; rig_poll(&x.scq) == NULL; i++) {
 		sm_nic_progress(a.nic, rig_now);
-		was = b.nic->direct.memory_bytes;
+		was = b.nic->direct.received_bytes;
 		sm_nic_progress(b.nic, rig_now);
-		assert_true(b.nic->direct.memory_bytes - was < 2 * SM_DIRECT_PIECE);
+		assert_true(b.nic->direct.received_bytes - was < 2 * SM_DIRECT_PIECE);
 		assert_true(i < 16); /* Not behind 32 MiB. */
 	}
 	for (uint32_t i = 0; i < 16; i++)
@@ -281,7 +273,7 @@ TEST_FIXTURE(refused, pair_open, pair_close)
 		for (uint32_t k = 0; k < 4u << 20; k++)
 			if (b.mem[k] != 7)
 				fail_msg("byte %u was written", k);
-		assert_int_equal(b.nic->direct.memory_bytes, 0);
+		assert_int_equal(b.nic->direct.received_bytes, 0);
 		rig_run(&a, &b);
 		nothing_open(&a);
 		rig_link_close(&qa, &qb);
@@ -485,340 +477,15 @@ TEST_FIXTURE(two_threads, pair_open, pair_close)
 		assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
 	crpc_store_release(&stop, 1);
 	pthread_join(thread, NULL);
-	assert_int_equal(b.nic->direct.memory_bytes, (uint64_t)N * LEN);
+	assert_int_equal(b.nic->direct.received_bytes, (uint64_t)N * LEN);
 }
 
-/* ---- two processes ---- */
+/* ---- hostile peers ---- */
 
-struct far { /* What the processes exchange. */
-	uint32_t qpn, key;
-	uint64_t mem;
-};
-
-static int up[2], down[2];
-
-static void
-put(int fd, const void *p, size_t n)
-{
-	if (write(fd, p, n) != (ssize_t)n)
-		_exit(3);
-}
-
-static void
-get(int fd, void *p, size_t n)
-{
-	if (read(fd, p, n) != (ssize_t)n)
-		_exit(4);
-}
-
-/*
- * We may not read another process any more: ptrace(2) asks for the real user, and root for a right.
- * Files are still ours. Who is not root is refused by a parent that cannot be dumped.
- */
-static void
-become_stranger(void)
-{
-	struct __user_cap_header_struct h = {.version = _LINUX_CAPABILITY_VERSION_3};
-	struct __user_cap_data_struct d[2];
-
-	if (geteuid() != 0)
-		return;
-	if (syscall(SYS_capget, &h, d) != 0)
-		_exit(5);
-	d[0].effective &= ~(1u << CAP_SYS_PTRACE);
-	d[0].permitted &= ~(1u << CAP_SYS_PTRACE);
-	if (setresuid(65534, 0, 0) != 0 || syscall(SYS_capset, &h, d) != 0)
-		_exit(5);
-}
-
-/* Exchange places with the process behind the pipes; its queue pair is for @q. */
-static struct far
-meet(struct rig_host *h, struct rig_qp *q, int to, int from)
-{
-	struct far own, far;
-
-	rig_qp_open(h, q, NULL);
-	own = (struct far){q->qpn, h->key, (uintptr_t)h->mem};
-	put(to, &own, sizeof(own));
-	get(from, &far, sizeof(far));
-	return far;
-}
-
-/* The child: a target that drives; commands are bytes on a pipe, answered by themselves or more. */
-static void
-target(const char *net)
-{
-	static struct rig_host h;
-	static struct rig_qp q;
-	uint64_t counts[2];
-	struct far peer;
-	char c;
-
-	rig_host_open(&h, net, MEM);
-	peer = meet(&h, &q, up[1], down[0]);
-	rig_to_rts(&q, peer.qpn);
-	(void)fcntl(down[0], F_SETFL, O_NONBLOCK);
-	for (;;) {
-		if (sm_nic_progress(h.nic, rig_now += 1000) == 0)
-			sched_yield();
-		if (read(down[0], &c, 1) != 1)
-			continue;
-		if (c == 'r')
-			rig_recv(&q, h.mem, MEM / 2, h.key);
-		if (c == 's')
-			become_stranger();
-		if (c == 'q')
-			_exit(0);
-		put(up[1], &c, 1);
-		counts[0] = h.nic->direct.kernel_bytes;
-		counts[1] = h.nic->direct.failed;
-		if (c == 'c')
-			put(up[1], counts, sizeof(counts));
-		while (c == 'w') { /* For ever. */
-			rig_rdma(&q, MLX5_OPCODE_RDMA_WRITE, 0, (void *)(uintptr_t)peer.mem,
-				peer.key, h.mem, 3u << 20);
-			rig_expect(&h, NULL, &q.scq);
-		}
-	}
-}
-
-static void
-command(char c)
-{
-	char back;
-
-	put(down[1], &c, 1);
-	get(up[0], &back, 1);
-	assert_int_equal(back, c);
-}
-
-static void
-counts_get(uint64_t counts[2])
-{
-	command('c');
-	get(up[0], counts, 2 * sizeof(counts[0]));
-}
-
-static char target_net[64];
-
-static void
-pipes_close(void)
-{
-	for (uint32_t i = 0; i < 2; i++) {
-		close(up[i]);
-		close(down[i]);
-	}
-	rig_direct = 0;
-}
-
-static pid_t
-target_start(struct far *far)
-{
-	pid_t pid;
-
-	snprintf(target_net, sizeof(target_net), "%s", rig_net());
-	rig_direct = FROM;
-	assert_int_equal(pipe(up) | pipe(down), 0);
-	pid = fork();
-	if (pid == 0)
-		target(target_net);
-	rig_host_open(&a, target_net, MEM);
-	fill(a.mem, DST);
-	*far = meet(&a, &qa, down[1], up[0]);
-	return pid;
-}
-
-static void
-target_end(pid_t pid, bool killed)
-{
-	int status;
-
-	if (!killed)
-		put(down[1], "q", 1);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	if (!killed)
-		assert_int_equal(status, 0);
-	rig_qp_close(&qa);
-	rig_host_close(&a);
-	pipes_close();
-}
-
-static void
-do_write(const struct far *far, uint32_t from, uint32_t len, uint32_t segs)
-{
-	struct rig_wqe w;
-
-	rig_wqe(&w, MLX5_OPCODE_RDMA_WRITE, SIGNALED, 0);
-	rig_wqe_raddr(&w, (void *)(uintptr_t)far->mem, far->key);
-	add_segs(&w, a.mem + from, len, segs, a.key);
-	rig_post(&qa, &w);
-	assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
-}
-
-static void
-do_read_back(const struct far *far, uint32_t from, uint32_t len)
-{
-	struct rig_wqe w;
-
-	memset(a.mem + DST, 0, len);
-	rig_wqe(&w, MLX5_OPCODE_RDMA_READ, SIGNALED, 0);
-	rig_wqe_raddr(&w, (void *)(uintptr_t)far->mem, far->key);
-	rig_wqe_data(&w, a.mem + DST, len / 3, a.key);
-	rig_wqe_data(&w, a.mem + DST + len / 3, len - len / 3, a.key);
-	rig_post(&qa, &w);
-	assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
-	assert_memory_equal(a.mem + DST, a.mem + from, len);
-}
-
-/* The kernel may refuse it to everybody: then there is nothing to prove. */
-static bool
-kernel_allows(void)
-{
-	char c = 'x', d = 0;
-	struct iovec to = {&d, 1}, from = {&c, 1};
-	char pass;
-	int p[2], status;
-	pid_t pid;
-
-	assert_int_equal(pipe(p), 0);
-	pid = fork();
-	if (pid == 0)
-		_exit(read(p[0], &pass, 1) == 1 &&
-			process_vm_readv(getppid(), &to, 1, &from, 1, 0) == 1 && d == 'x' ? 0 : 1);
-	put(p[1], "x", 1);
-	assert_int_equal(waitpid(pid, &status, 0), pid);
-	close(p[0]);
-	close(p[1]);
-	return status == 0;
-}
-
-TEST(two_processes)
-{
-	static const uint32_t lens[] = {FROM - 1, FROM, FROM + 1, SM_DIRECT_PIECE,
-		SM_DIRECT_PIECE + 1, 3u << 20};
-	bool allowed = kernel_allows();
-	struct far far;
-	pid_t pid = target_start(&far);
-	uint64_t counts[2];
-	struct rig_wqe w;
-
-	rig_to_rts(&qa, far.qpn);
-	do_write(&far, 0, 64, 1); /* They know each other now. */
-	for (uint32_t i = 0; i < CRPC_DIM(lens); i++) {
-		uint32_t from = 1 + (uint32_t)(rnd(&seed) % 5000);
-
-		do_write(&far, from, lens[i], 1 + i % 4);
-		do_read_back(&far, from, lens[i]);
-		command('r');
-		rig_wqe(&w, MLX5_OPCODE_SEND, SIGNALED, 0);
-		add_segs(&w, a.mem + from + 7, lens[i], 1 + i % 3, a.key);
-		rig_post(&qa, &w);
-		assert_int_equal(rig_expect(&a, NULL, &qa.scq)->op_own >> 4, MLX5_CQE_REQ);
-		do_read_back(&far, from + 7, lens[i]);
-	}
-	counts_get(counts);
-	if (allowed) {
-		assert_true(counts[0] > 6u << 20); /* WRITEs and SENDs. */
-		assert_true(a.nic->direct.kernel_bytes > 6u << 20); /* READs. */
-		assert_int_equal(counts[1] + a.nic->direct.failed, 0);
-	}
-	target_end(pid, false);
-}
-
-/* The kernel refuses from the start, or in the middle: the bytes come through the ring. */
-TEST(kernel_refuses)
-{
-	for (uint32_t late = 0; late < 2; late++) {
-		bool allowed = kernel_allows();
-		struct far far;
-		pid_t pid = target_start(&far);
-		uint64_t counts[2];
-
-		if (geteuid() != 0) /* Whoever is not root is refused by this. */
-			assert_int_equal(prctl(PR_SET_DUMPABLE, late != 0), 0);
-		if (late == 0)
-			command('s');
-		rig_to_rts(&qa, far.qpn);
-		do_write(&far, 0, 64, 1);
-		do_write(&far, 3, 1u << 20, 1);
-		if (late != 0) {
-			command('s');
-			if (geteuid() != 0)
-				assert_int_equal(prctl(PR_SET_DUMPABLE, 0), 0);
-			do_write(&far, 5, 3u << 20, 3);
-			do_write(&far, 5, 3u << 20, 3);
-		}
-		assert_int_equal(prctl(PR_SET_DUMPABLE, 1), 0);
-		counts_get(counts);
-		if (late == 0)
-			assert_int_equal(a.nic->direct.sent, 0);
-		else if (allowed)
-			assert_in_range(counts[1], 1, SM_GRANTS);
-		assert_int_equal(counts[0], late != 0 && allowed ? 1u << 20 : 0);
-		target_end(pid, false);
-	}
-}
-
-/* Who receives is killed in the middle of a stream: the requester fails as of any dead peer. */
-TEST(reader_killed)
-{
-	struct far far;
-	pid_t pid = target_start(&far);
-	struct mlx5_cqe64 *c;
-	uint32_t n = 0;
-
-	rig_to_rts(&qa, far.qpn);
-	do_write(&far, 0, 64, 1);
-	do {
-		rig_rdma(&qa, MLX5_OPCODE_RDMA_WRITE, 0, (void *)(uintptr_t)far.mem, far.key, a.mem,
-			3u << 20);
-		if (++n == 10)
-			kill(pid, SIGKILL);
-		c = rig_expect(&a, NULL, &qa.scq);
-	} while (c->op_own >> 4 == MLX5_CQE_REQ && n < 1000);
-	assert_int_equal(RIG_SYND(c), MLX5_CQE_SYNDROME_TRANSPORT_RETRY_EXC_ERR);
-	target_end(pid, true);
-}
-
-/* Who sends is killed in the middle: the receiver goes on with others. */
-TEST(writer_killed)
-{
-	struct far far;
-	pid_t pid = target_start(&far);
-	uint64_t was;
-
-	rig_to_rts(&qa, far.qpn);
-	command('w');
-	for (uint32_t i = 0; i < 2000; i++) {
-		if (sm_nic_progress(a.nic, rig_now += 1000) == 0)
-			sched_yield();
-	}
-	was = a.nic->direct.kernel_bytes;
-	kill(pid, SIGKILL);
-	for (uint32_t i = 0; i < 2000 && a.nic->direct.kernel_bytes - was < 1u << 20; i++)
-		sm_nic_progress(a.nic, rig_now += 1000);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	rig_now += 100000000;
-	rig_run(&a, NULL);
-	rig_qp_close(&qa);
-	/* It serves another one. */
-	rig_host_open(&b, target_net, MEM);
-	pair_connect();
-	one(MLX5_OPCODE_RDMA_WRITE, 1u << 20, 2);
-	rig_link_close(&qa, &qb);
-	rig_host_close(&b);
-	pipes_close();
-	rig_host_close(&a);
-}
-
-/*
- * References that the engine would not write: checked, refused by the kernel, or the peer is cut.
- */
+/* References that the engine would not write, from a writer without grants: the peer is cut off. */
 TEST(hostile_references)
 {
 	const char *net = rig_net();
-	uint64_t cookie = 0x1122334455667788u;
-	struct sm_ring_from from = {cookie, (uintptr_t)&cookie, (uint32_t)getpid()};
 	struct sm_pkt_room room;
 	struct sm_wire *wire;
 	struct rig_host h;
@@ -834,29 +501,17 @@ TEST(hostile_references)
 		assert_int_equal(sm_wire_open(net, &wire, &slot), 0);
 		rig_qp_open(&h, &q, NULL);
 		assert_int_equal(sm_wire_ring_create(wire, q.qpn >> 16,
-			sm_wire_gen(wire, q.qpn >> 16), &from, &tx.ring), 0);
+			sm_wire_gen(wire, q.qpn >> 16), rnd(&seed) | 1, &tx.ring), 0);
 		rig_to_rts(&q, slot << 16 | 0x2345);
 		rig_recv(&q, h.mem, MEM / 2, h.key);
 		for (uint32_t i = 0; i < 8; i++) {
 			struct sm_hdr hdr = {.dst = q.qpn, .src = slot << 16 | 0x2345,
 				.psn = 0xfffff0, .raddr = (uintptr_t)h.mem, .rkey = h.key};
-			struct sm_ref ref = {.state = cookie, .at = (uintptr_t)&cookie};
-			uint32_t bytes;
+			struct sm_ref ref = {.state = rnd(&seed), .len = rnd(&seed) % 70000};
+			uint32_t bytes = i % 2 == 0 ? (uint32_t)sizeof(ref)
+						    : (uint32_t)(rnd(&seed) % sizeof(ref));
 
-			ref.len = rnd(&seed) % 4 == 0 ? (uint32_t)rnd(&seed)
-						      : (uint32_t)(rnd(&seed) % 70000);
-			ref.nseg = rnd(&seed) % 8 == 0 ? (uint32_t)rnd(&seed)
-						       : (uint32_t)(rnd(&seed) % 3);
-			bytes = rnd(&seed) % 8 == 0 ? (uint32_t)(rnd(&seed) % sizeof(ref))
-					       : 24 + (ref.nseg % 16) * 16;
-			for (uint32_t k = 0; k < SM_GRANT_SEGS; k++) {
-				ref.seg[k].addr =
-					rnd(&seed) % 2 == 0 ? rnd(&seed) : (uintptr_t)h.mem;
-				ref.seg[k].len = rnd(&seed) % 2 == 0
-					? ref.len
-					: rnd(&seed) % (ref.len + 1ull);
-			}
-			hdr.imm = ref.len;
+			hdr.imm = (uint32_t)ref.len;
 			if (!sm_tx_room(&tx, bytes, 0, &room))
 				break;
 			memcpy(room.payload, &ref, bytes);
@@ -864,8 +519,7 @@ TEST(hostile_references)
 				(enum sm_pkt_type)(SM_PKT_SEND_REF + rnd(&seed) % 3),
 				(uint32_t)rnd(&seed) % 8);
 			sm_nic_progress(h.nic, rig_now += 1000);
-			while (rig_poll(&q.rcq) != NULL || rig_poll(&q.scq) != NULL)
-				;
+			assert_null(rig_poll(&q.rcq));
 		}
 		sm_nic_progress(h.nic, rig_now += 1000);
 		rig_qp_close(&q);
@@ -873,10 +527,7 @@ TEST(hostile_references)
 		sm_wire_close(wire);
 		sm_nic_progress(h.nic, rig_now += 100000000);
 	}
-	print_message("%llu bytes read, %llu failed, %llu stale\n",
-		(unsigned long long)h.nic->direct.kernel_bytes,
-		(unsigned long long)h.nic->direct.failed,
-		(unsigned long long)h.nic->direct.withdrawn);
+	assert_int_equal(h.nic->direct.received_bytes, 0);
 	rig_host_close(&h);
 	rig_direct = 0;
 }
@@ -884,7 +535,6 @@ TEST(hostile_references)
 int
 main(int argc, char **argv)
 {
-	signal(SIGPIPE, SIG_IGN);
 	seed = argc > 1 ? strtoull(argv[1], NULL, 0) | 1 : rnd_seed() | 1;
 	return test_run(NULL, NULL);
 }

@@ -354,11 +354,10 @@ static void
 stranger_ring(struct stranger *s)
 {
 	uint32_t to = sm_nic_slot(s->h.nic);
-	const struct sm_ring_from from = {0};
 
 	s->tx.limit = SM_RING_BYTES;
 	assert_int_equal(
-		sm_wire_ring_create(s->wire, to, sm_wire_gen(s->wire, to), &from, &s->tx.ring), 0);
+		sm_wire_ring_create(s->wire, to, sm_wire_gen(s->wire, to), 0, &s->tx.ring), 0);
 }
 
 /* The ring that the context made. */

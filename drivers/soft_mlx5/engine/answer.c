@@ -316,5 +316,6 @@ sm_sq_answer(struct sm_nic *nic, const struct sm_peer *peer, const struct sm_hdr
 		answer_nak(nic, qp, h);
 		return;
 	}
-	answer_response(nic, qp, h, pull != NULL ? pull->ref.len : h->head & 0xffff, payload, pull);
+	answer_response(nic, qp, h, pull != NULL ? (uint32_t)pull->ref.len : h->head & 0xffff,
+		payload, pull);
 }

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Large payloads go straight from their source: a packet of the ring names the memory, and whoever
- * receives it copies, once.
+ * Large payloads go straight from their source where both ends are in one process: a packet of the
+ * ring names the memory, and whoever receives it copies, once.
  *
  *     who sends (sm_tx)                                   who receives (sm_rx)
  *     sm_direct_begin() -> a grant, to be filled
@@ -14,28 +14,23 @@
  *           `pulled` of the ring  <---------------------  one reference more is done with
  *     sm_direct_withdraw...(): the memory is the program's again
  *
- * How to reach the source is found out once, by the reader when it maps the ring, and stands in
- * the ring's word `direct`: in one process by a copy, between processes of a user, if that is
- * wanted, by process_vm_readv(), or not at all, and then the bytes go through the ring as short
- * ones do.
+ * The reader finds out when it maps the ring whether its writer is in this process, and says so in
+ * the ring's word `direct`. If not, the bytes go through the ring as short ones do.
  *
  * A grant is the right to read the memory that one packet names. It lies in the sender's memory:
  *
- *          put                    claimed, in one process, while bytes are copied
+ *          put                    claimed while bytes are copied
  *     FREE ----> OFFERED <------------------------------------------> CLAIMED
  *       ^           |
  *       +-----------+  withdrawn; or put again, the reader being done with it
  *
- * Nothing is copied after the grant was withdrawn: in one process a claim and a withdrawal exclude
- * each other, and who withdraws waits for the copy under way, of SM_DIRECT_PIECE at most. Another
- * process only reads, and reads the state again behind the bytes, in the same system call: if it
- * has changed, or there is another process in that place, the bytes count for nothing.
+ * Nothing is copied after the grant was withdrawn: a claim and a withdrawal exclude each other, and
+ * who withdraws waits for the copy under way, of SM_DIRECT_PIECE at most.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/queue.h>
-#include <sys/uio.h>
 
 #include "crpc_atomic.h"
 #include "wire.h"
@@ -52,8 +47,6 @@ struct sm_qp;
 #define SM_GRANTS 64u
 /** Pieces of memory of one reference. */
 #define SM_GRANT_SEGS 16u
-/** Places that one copy fills at most. */
-#define SM_PULL_PLACES 32u
 
 /** A piece of memory of the sender. */
 struct sm_seg {
@@ -61,14 +54,10 @@ struct sm_seg {
 	uint64_t len;
 };
 
-/** The payload of a packet that refers. */
+/** The payload of a packet that refers; the pieces of memory are in the grant. */
 struct sm_ref {
 	uint64_t state; /**< What the grant's state is while it is valid; never 0. */
-	uint64_t at;    /**< Where that state lies in the sender's process. */
-	uint32_t len;   /**< Bytes in all. */
-	/** 0: the reader is in the sender's process and finds them in the grant. */
-	uint32_t nseg;
-	struct sm_seg seg[SM_GRANT_SEGS];
+	uint64_t len;   /**< Bytes in all. */
 };
 
 struct sm_grant {
@@ -80,7 +69,7 @@ struct sm_grant {
 	struct sm_seg seg[SM_GRANT_SEGS];
 };
 
-/** The grants of one ring, which a reader in the same process shares. */
+/** The grants of one ring, which its reader shares. */
 struct sm_grants {
 	uint64_t cookie; /**< Of this process and ring alone; the first number. */
 	uint32_t users;	 /**< Under the lock of the list. */
@@ -108,10 +97,8 @@ struct sm_trail {
 /** What a context did so, for people. */
 struct sm_direct_count {
 	uint64_t sent, sent_bytes;
-	uint64_t memory_bytes; /**< Received by memcpy(). */
-	uint64_t kernel_bytes; /**< Received by process_vm_readv(). */
-	uint64_t withdrawn;    /**< References that were invalid when they came. */
-	uint64_t failed;       /**< References that could not be read. */
+	uint64_t received_bytes;
+	uint64_t withdrawn; /**< References that were invalid when they came. */
 };
 
 /** A reference under way at its receiver. */
@@ -123,9 +110,9 @@ struct sm_pull {
 	uint8_t syndrome; /**< Not 0: failed, as a READ completes then. */
 };
 
-/** Make ready to send references in the ring that is about to be made, if they are on. */
-void sm_direct_open(struct sm_nic *nic, struct sm_peer *p, struct sm_ring_from *from);
-/** The ring of a peer was mapped, or is our own: find out how to reach its writer. */
+/** Make ready to send references in a ring that is about to be made, if any are: its cookie. */
+uint64_t sm_direct_open(struct sm_nic *nic, struct sm_peer *p);
+/** The ring of a peer was mapped, or is our own: find out whether its writer is in this process. */
 void sm_direct_attach(struct sm_nic *nic, struct sm_peer *p);
 /** The peer goes. */
 void sm_direct_close(struct sm_nic *nic, struct sm_peer *p);
@@ -136,8 +123,6 @@ void sm_direct_fork_child(void);
 
 /** What became of large payloads, as a member of a JSON object. */
 void sm_direct_print(const struct sm_nic *nic, FILE *out);
-/** How payloads come to the reader of a ring, as its word `direct` says. */
-const char *sm_direct_name(uint32_t direct);
 
 /**
  * A grant for the next piece of @p left bytes of a message of @p qp, to be filled (len, nseg, seg,
@@ -147,11 +132,8 @@ const char *sm_direct_name(uint32_t direct);
  *   NULL: the bytes go through the ring, unless @p full: again in the next pass.
  */
 struct sm_grant *sm_direct_begin(struct sm_nic *nic, struct sm_qp *qp, uint32_t left, bool *full);
-/** Payload bytes of the packet. */
-uint32_t sm_direct_bytes(const struct sm_peer *p, const struct sm_grant *g);
-/** Make it valid and write the packet's payload of @p bytes. */
-void sm_direct_put(struct sm_nic *nic, struct sm_qp *qp, struct sm_grant *g, void *payload,
-	uint32_t bytes);
+/** Make it valid and write the packet's payload, a struct sm_ref. */
+void sm_direct_put(struct sm_nic *nic, struct sm_qp *qp, struct sm_grant *g, void *payload);
 
 /** A queue pair leaves its connection: what it sent is not read any more. */
 void sm_direct_withdraw(struct sm_nic *nic, const struct sm_qp *qp);
@@ -163,7 +145,7 @@ bool sm_direct_reclaim(struct sm_tx *tx);
 /** A packet that refers; false: it is malformed. */
 bool sm_direct_packet(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h,
 	const uint8_t *payload);
-/** Copy the next bytes of a reference to @p n places; false: failed, see `syndrome`. */
-bool sm_pull_to(struct sm_pull *pull, const struct iovec *to, uint32_t n);
+/** Copy the next @p n bytes of a reference to @p dst; false: failed, see `syndrome`. */
+bool sm_pull_to(struct sm_pull *pull, void *dst, uint32_t n);
 
 #endif

@@ -78,9 +78,9 @@ peer_dump(const struct sm_nic *nic, const struct sm_peer *p, FILE *out)
 		"; read to %" PRIu64 "; large payloads to it by %s, from it by %s\n",
 		p->slot, p->self ? " (we)" : "", p->dead ? " (dead)" : "", n, p->tx.pos,
 		p->tx.limit, p->rx.pos,
-		sm_direct_name(p->tx.ring != NULL ? crpc_load_relaxed(&p->tx.ring->direct)
-						  : SM_DIRECT_UNSAID),
-		sm_direct_name(p->rx.direct));
+		p->tx.ring != NULL && crpc_load_relaxed(&p->tx.ring->direct) == 1 ? "memcpy"
+										   : "ring",
+		p->rx.grants != NULL ? "memcpy" : "ring");
 }
 
 void

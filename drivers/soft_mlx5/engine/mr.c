@@ -333,25 +333,18 @@ uint32_t
 sm_scatter_pull(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
 	struct sm_cursor *cur, struct sm_pull *pull, uint32_t at)
 {
-	struct iovec to[SM_PULL_PLACES];
-	uint32_t n = pull->ref.len, k = 0, part, synd;
+	uint32_t part, synd;
 	void *dst;
 
-	while (n != 0) {
+	for (uint32_t n = (uint32_t)pull->ref.len; n != 0; n -= part, at += part) {
 		synd = scatter_next(nic, pd, cur, n, &dst, &part);
 		if (synd != 0)
 			return synd;
 		if (part == 0)
 			continue;
 		sm_count_parts(&qp->n, at, part, sm_count_write);
-		to[k++] = (struct iovec){dst, part};
-		at += part;
-		n -= part;
-		if (k < SM_PULL_PLACES && n != 0)
-			continue;
-		if (!sm_pull_to(pull, to, k))
+		if (!sm_pull_to(pull, dst, part))
 			return 0;
-		k = 0;
 	}
 	return 0;
 }

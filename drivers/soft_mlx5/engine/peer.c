@@ -23,14 +23,14 @@
 
 /* A ring of this process to itself. Pages that are never written to stay without memory. */
 static struct sm_ring *
-ring_local(const struct sm_ring_from *from)
+ring_local(uint64_t cookie)
 {
 	struct sm_ring *r = aligned_alloc(CRPC_CACHE_GUARD, sizeof(*r));
 
 	if (r == NULL)
 		return NULL;
 	memset((void *)r, 0, offsetof(struct sm_ring, data) + sizeof(struct sm_pkt));
-	r->from = *from;
+	r->cookie = cookie;
 	return r;
 }
 
@@ -66,14 +66,14 @@ sm_peer_polled(struct sm_nic *nic, struct sm_peer *p, enum sm_polled polled)
 static int
 peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 {
-	struct sm_ring_from from;
+	uint64_t cookie;
 	int rc;
 
 	if (p->tx.ring != NULL || p->dead)
 		return 0;
-	sm_direct_open(nic, p, &from);
+	cookie = sm_direct_open(nic, p);
 	if (p->self || nic->udp != NULL) {
-		p->tx.ring = ring_local(&from);
+		p->tx.ring = ring_local(cookie);
 		if (p->tx.ring == NULL)
 			return ENOMEM;
 		p->out.ring = p->tx.ring;
@@ -86,7 +86,7 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 	} else if (nic->udp == NULL) {
 		rc = p->rx.ring == NULL ? sm_wire_room_keep(nic->wire, p->slot) : 0;
 		if (rc == 0)
-			rc = sm_wire_ring_create(nic->wire, p->slot, p->gen, &from, &p->tx.ring);
+			rc = sm_wire_ring_create(nic->wire, p->slot, p->gen, cookie, &p->tx.ring);
 		if (rc != 0) {
 			sm_wire_room_drop(nic->wire, p->slot);
 			sm_direct_close(nic, p);

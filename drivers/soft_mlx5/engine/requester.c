@@ -322,8 +322,7 @@ wqe_grant(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, bool *ful
 }
 
 static void
-wqe_grant_put(
-	struct sm_nic *nic, struct sm_qp *qp, struct sm_grant *g, void *payload, uint32_t bytes)
+wqe_grant_put(struct sm_nic *nic, struct sm_qp *qp, struct sm_grant *g, void *payload)
 {
 	uint32_t at = qp->req.tx.off;
 
@@ -331,7 +330,7 @@ wqe_grant_put(
 		sm_count_parts(&qp->n, at, (uint32_t)g->seg[i].len, sm_count_read);
 		at += (uint32_t)g->seg[i].len;
 	}
-	sm_direct_put(nic, qp, g, payload, bytes);
+	sm_direct_put(nic, qp, g, payload);
 }
 
 static enum sm_step
@@ -350,12 +349,12 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 		g = wqe_grant(nic, qp, &cur, &full);
 	if (g != NULL) {
 		len = g->len;
-		bytes = sm_direct_bytes(qp->peer, g);
+		bytes = sizeof(struct sm_ref);
 	}
 	if (full || !sm_tx_room(tx, bytes, SM_RING_RESERVE, &room))
 		return SM_STEP_FULL;
 	if (g != NULL) {
-		wqe_grant_put(nic, qp, g, room.payload, bytes);
+		wqe_grant_put(nic, qp, g, room.payload);
 		t->cur = cur;
 		t->off += len;
 	} else if (data) {

@@ -143,7 +143,7 @@ fits_cqe(const struct sm_qp *qp, const struct request *r)
 
 /*
  * The bytes that a packet refers to are not to be had: as if it had not come. The requester sends
- * them again, and through the ring if that was the reason, or finds out what became of its memory.
+ * them again, or finds out what became of its memory.
  */
 static crpc_noinline uint32_t
 stale(struct sm_qp *qp, const struct request *r)
@@ -233,7 +233,7 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct request *r)
 	if (crpc_unlikely(!message_step(qp, r, rx->len, true)))
 		return SM_NAK_INVALID;
 	if (crpc_unlikely(r->pull != NULL)) {
-		if (!sm_pull_to(r->pull, &(struct iovec){dst, r->len}, 1)) {
+		if (!sm_pull_to(r->pull, dst, r->len)) {
 			rx->off -= r->len;
 			return stale(qp, r);
 		}
@@ -499,7 +499,7 @@ sm_resp_request(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h
 {
 	struct request r = {
 		.h = h,
-		.len = crpc_likely(pull == NULL) ? h->head & 0xffff : pull->ref.len,
+		.len = crpc_likely(pull == NULL) ? h->head & 0xffff : (uint32_t)pull->ref.len,
 		.flags = h->head >> 24,
 		.payload = payload,
 		.pull = pull,

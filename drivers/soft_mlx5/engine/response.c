@@ -56,7 +56,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	g = response_grant(nic, qp, rd, &full);
 	if (g != NULL)
 		len = g->len;
-	bytes = g != NULL ? sm_direct_bytes(qp->peer, g) : len;
+	bytes = g != NULL ? (uint32_t)sizeof(struct sm_ref) : len;
 	if (full || !sm_tx_room(tx, bytes, 0, &room))
 		return false;
 	nic->serving = qp;
@@ -72,7 +72,7 @@ response_send(struct sm_nic *nic, struct sm_qp *qp)
 	}
 	if (g != NULL) {
 		g->seg[0].addr = (uintptr_t)src;
-		sm_direct_put(nic, qp, g, room.payload, bytes);
+		sm_direct_put(nic, qp, g, room.payload);
 	} else {
 		sm_copy(room.payload, src, len);
 	}

@@ -29,7 +29,7 @@
 #include "nic.h"
 
 #define SM_WIRE_MAGIC UINT64_C(0x35786c6d74666f73) /* "softmlx5" */
-#define SM_WIRE_VERSION 5u
+#define SM_WIRE_VERSION 6u
 #define SM_RING_BYTES (256u << 10)
 /** Payload bytes of one packet, a multiple of every MTU; longer messages go in several. */
 #define SM_FRAG 8192u
@@ -115,15 +115,6 @@ enum sm_nak {
 	SM_NAK_COOKIE,    /**< UDP: connect again with the word in raddr, for we do not know you. */
 };
 
-/** How a ring's reader takes payloads that the writer only refers to; direct.h. */
-enum sm_direct {
-	SM_DIRECT_UNSAID,
-	SM_DIRECT_MEMORY, /**< It is in the writer's process. */
-	SM_DIRECT_KERNEL, /**< process_vm_readv(). */
-	/** Not at all; with an errno value << 8 that says why, or 0: not wanted. */
-	SM_DIRECT_NO,
-};
-
 /** A packet's header as it is used: a copy, which its writer cannot change any more. */
 struct sm_hdr {
 	uint32_t head; /**< payload bytes | type << 16 | flags << 24. */
@@ -192,30 +183,23 @@ struct sm_pkt {
 };
 _Static_assert(sizeof(struct sm_pkt) == 32, "half a line, so that 32 payload bytes fill it");
 
-/** What a ring's writer says of itself when it makes the ring. */
-struct sm_ring_from {
-	uint64_t cookie;    /**< 0: the writer sends no references. */
-	uint64_t cookie_at; /**< Where it lies in the writer's process, ... */
-	uint32_t pid;	    /**< ... whose number this is. */
-};
-
 /** A ring in shared memory. */
 struct sm_ring {
 	uint64_t magic;
 	uint32_t version;
 	uint32_t bytes;
 	uint32_t id[4];     /**< Slot and generation of the writer, of the reader. */
-	struct sm_ring_from from;
-	uint8_t guard0[CRPC_CACHE_GUARD - 56];
+	uint64_t cookie;    /**< By which the reader finds the writer's grants; 0: it has none. */
+	uint8_t guard0[CRPC_CACHE_GUARD - 40];
 	_Atomic uint64_t taken; /**< Bytes that the reader is done with. Written by the reader. */
 	_Atomic uint64_t pulled; /**< References that it is done with. */
-	_Atomic uint32_t direct; /**< enum sm_direct. */
+	_Atomic uint32_t direct; /**< 1: the reader takes references; direct.h. */
 	uint8_t guard1[CRPC_CACHE_GUARD - 20];
 	uint8_t data[SM_RING_BYTES];
 };
-_Static_assert(offsetof(struct sm_ring, from) == 32 && offsetof(struct sm_ring, from.pid) == 48 &&
-	offsetof(struct sm_ring, taken) == 128 && offsetof(struct sm_ring, direct) == 144 &&
-	offsetof(struct sm_ring, data) == 256, "the format of the wire");
+_Static_assert(offsetof(struct sm_ring, cookie) == 32 && offsetof(struct sm_ring, taken) == 128 &&
+		offsetof(struct sm_ring, direct) == 144 && offsetof(struct sm_ring, data) == 256,
+	"the format of the wire");
 
 /** The writer's view. */
 struct sm_tx {
@@ -238,9 +222,7 @@ struct sm_rx {
 	uint64_t pulled; /**< References that we are done with. */
 	/** Of a writer in this process; NULL: in another one, or none. */
 	struct sm_grants *grants;
-	int pid;         /**< Of a writer in another process that can be read, else 0. */
-	uint32_t direct; /**< enum sm_direct, as it stands in the ring. */
-	uint32_t run;    /**< Bytes copied since the last poll ended for their number. */
+	uint32_t run; /**< Bytes copied since the last poll ended for their number. */
 };
 
 static inline void
@@ -383,8 +365,8 @@ uint32_t sm_wire_gen(struct sm_wire *wire, uint32_t slot);
 /** True if generation @p gen of @p slot is held by a living process. A system call. */
 bool sm_wire_alive(struct sm_wire *wire, uint32_t slot, uint32_t gen);
 /** Make the ring from us to (dst, gen) and notify its reader. */
-int sm_wire_ring_create(struct sm_wire *wire, uint32_t dst, uint32_t gen,
-	const struct sm_ring_from *from, struct sm_ring **ring);
+int sm_wire_ring_create(
+	struct sm_wire *wire, uint32_t dst, uint32_t gen, uint64_t cookie, struct sm_ring **ring);
 /**
  * Keep the address space that the ring from @p slot will need, so that who connects to it learns at
  * once that there is none. ENOMEM.

@@ -411,8 +411,8 @@ ring_map(int fd, void *room)
 }
 
 int
-sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen,
-	const struct sm_ring_from *from, struct sm_ring **ring)
+sm_wire_ring_create(
+	struct sm_wire *w, uint32_t dst, uint32_t gen, uint64_t cookie, struct sm_ring **ring)
 {
 	uint32_t id[4] = {w->slot, w->gen, dst, gen};
 	struct net_slot *s = &w->net->slot[dst];
@@ -438,7 +438,7 @@ sm_wire_ring_create(struct sm_wire *w, uint32_t dst, uint32_t gen,
 	r->version = SM_WIRE_VERSION;
 	r->bytes = SM_RING_BYTES;
 	memcpy(r->id, id, sizeof(r->id));
-	r->from = *from;
+	r->cookie = cookie;
 	crpc_fetch_or_acq_rel(&s->from[w->slot / 64], UINT64_C(1) << w->slot % 64);
 	/* R0: the ring and the bit come before; pairs with R1 in receive_pass(). */
 	atomic_fetch_add_explicit(&s->rings, 1, memory_order_release);
