@@ -367,27 +367,17 @@ crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC
 static int
 addr_check(const struct crpc_copyrpc_ep *ep, const struct wire_addr *wire)
 {
-	if (wire->magic != WIRE_ADDR_MAGIC || wire->version != WIRE_VERSION)
-		return crpc_fail(-EPROTO,
-			"peer %u: not an endpoint address of this version: expected magic 0x%x "
-			"version %u, found 0x%x, %u; run the same release at both ends",
-			ep->user_id, WIRE_ADDR_MAGIC, WIRE_VERSION, wire->magic, wire->version);
-	if (wire->flags != ep_wire_flags(ep))
-		return crpc_fail(-EPROTO,
-			"peer %u: flow or arrival differs: expected flags 0x%x, found 0x%x; create "
-			"both endpoints alike",
-			ep->user_id, ep_wire_flags(ep), wire->flags);
-	if (wire->ring_size != ep->ring_size)
-		return crpc_fail(-EPROTO,
-			"peer %u: ring_size differs: ours %u, theirs %u; configure both alike",
-			ep->user_id, ep->ring_size, wire->ring_size);
-	if (wire->max_msg == 0 || wire->max_msg > CRPC_COPYRPC_MSG_MAX(ep->ring_size) ||
-		wire->pos % WIRE_UNIT != 0 || wire->large_max > CRPC_COPYRPC_LARGE_MAX)
-		return crpc_fail(-EPROTO,
-			"peer %u: address out of range: max_msg %u, position %" PRIu64
-			", large_max %u",
-			ep->user_id, wire->max_msg, wire->pos, wire->large_max);
-	return 0;
+	uint32_t flags = ep_wire_flags(ep), ring = ep->ring_size;
+	const struct crpc_field fields[] = {
+		{"magic", wire->magic, WIRE_ADDR_MAGIC, WIRE_ADDR_MAGIC},
+		{"version", wire->version, WIRE_VERSION, WIRE_VERSION},
+		{"flags of flow and arrival", wire->flags, flags, flags},
+		{"ring_size", wire->ring_size, ring, ring},
+		{"max_msg", wire->max_msg, 1, CRPC_COPYRPC_MSG_MAX(ring)},
+		{"position within a unit", wire->pos % WIRE_UNIT, 0, 0},
+		{"large_max", wire->large_max, 0, CRPC_COPYRPC_LARGE_MAX}};
+
+	return crpc_address_check(ep->user_id, fields, CRPC_DIM(fields));
 }
 
 int
