@@ -337,9 +337,6 @@ int crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep);
  */
 int crpc_copyrpc_ep_status(const struct crpc_copyrpc_ep *ep);
 
-/** Calls of this endpoint that are open: accepted, and not yet given by poll(). */
-uint32_t crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep);
-
 /**
  * Queue one request. Under IMMEDIATE it is sent, else it goes with the next flush() or poll() that
  * the policy allows.
