@@ -5,21 +5,18 @@
 #include <stdlib.h>
 
 #include "bulk_conn.h"
+#include "crpc_conf.h"
 
-/* The tables whose size depends on the configuration. */
-static int
+/* The tables, behind the connection. */
+static void
 tables_init(struct crpc_bulk_conn *conn)
 {
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
 	struct bulk_req *req;
 
-	conn->req = calloc(2 * conf->requests, sizeof(*conn->req));
-	conn->tx.op = calloc(conf->tx_chunks, sizeof(*conn->tx.op));
-	conn->rx.slot = calloc(conf->slots, sizeof(*conn->rx.slot));
-	if (conn->req == NULL || conn->tx.op == NULL || conn->rx.slot == NULL)
-		return -ENOMEM;
-	conn->bytes += 2 * conf->requests * sizeof(*conn->req) +
-		conf->tx_chunks * sizeof(*conn->tx.op) + conf->slots * sizeof(*conn->rx.slot);
+	conn->req = (void *)(conn + 1);
+	conn->tx.op = (void *)(conn->req + 2 * conf->requests);
+	conn->rx.slot = (void *)(conn->tx.op + conf->tx_chunks);
 	for (uint32_t i = 0; i < 2 * conf->requests; i++) {
 		req = &conn->req[i];
 		req->conn = conn;
@@ -30,7 +27,6 @@ tables_init(struct crpc_bulk_conn *conn)
 	conn->nfree[0] = conn->nfree[1] = conf->requests;
 	for (uint32_t i = 0; i < conf->slots; i++)
 		conn->rx.slot[i].conn = conn;
-	return 0;
 }
 
 static int
@@ -68,15 +64,16 @@ memory_free(struct crpc_bulk_conn *conn)
 			crpc_rdma_mr_dereg(conf->port[i].dev, &conn->rx.mr[i]);
 	}
 	free(conn->rx.bounce);
-	free(conn->req);
-	free(conn->tx.op);
-	free(conn->rx.slot);
 	free(conn);
 }
 
 static struct crpc_bulk_conn *
 conn_place(struct crpc_bulk *b, uint32_t rails)
 {
+	size_t size = sizeof(struct crpc_bulk_conn) +
+		2 * b->conf.requests * sizeof(struct bulk_req) +
+		b->conf.tx_chunks * sizeof(struct bulk_op) +
+		b->conf.slots * sizeof(struct rx_slot);
 	struct crpc_bulk_conn *conn;
 	uint32_t i = 0;
 
@@ -88,14 +85,14 @@ conn_place(struct crpc_bulk *b, uint32_t rails)
 	if (i == b->conf.max_conns)
 		return crpc_null(crpc_fail(
 			-ENOSPC, "no connection left: all %u of conf.max_conns are taken", i));
-	conn = calloc(1, sizeof(*conn));
+	conn = calloc(1, size);
 	if (conn == NULL)
 		return NULL;
 	conn->b = b;
 	conn->index = i;
 	conn->nrails = rails;
 	conn->err = -ENOTCONN;
-	conn->bytes = sizeof(*conn);
+	conn->bytes = size;
 	return conn;
 }
 
@@ -124,9 +121,8 @@ crpc_bulk_conn_create(struct crpc_bulk *b, uint32_t rails, uint32_t user_id)
 	TAILQ_INIT(&conn->posted);
 	TAILQ_INIT(&conn->free[0]);
 	TAILQ_INIT(&conn->free[1]);
-	rc = tables_init(conn);
-	if (rc == 0)
-		rc = bounce_init(conn);
+	tables_init(conn);
+	rc = bounce_init(conn);
 	if (rc == 0)
 		rc = __crpc_bulk_rails_init(conn);
 	if (rc != 0) {
@@ -204,10 +200,8 @@ crpc_bulk_conn_addr(struct crpc_bulk_conn *conn, uint8_t addr[CRPC_BULK_ADDR_LEN
 static int
 addr_check(const struct crpc_bulk_conn *conn, const struct bulk_wire_addr *a)
 {
-	const struct {
-		const char *name;
-		uint32_t found, min, max;
-	} fields[] = {{"magic", a->magic, BULK_WIRE_ADDR_MAGIC, BULK_WIRE_ADDR_MAGIC},
+	const struct crpc_field fields[] = {
+		{"magic", a->magic, BULK_WIRE_ADDR_MAGIC, BULK_WIRE_ADDR_MAGIC},
 		{"version", a->version, BULK_WIRE_VERSION, BULK_WIRE_VERSION},
 		{"rails", a->rails, conn->nrails, conn->nrails},
 		{"ports", a->nports, 1, CRPC_BULK_PORTS_MAX},
@@ -216,14 +210,7 @@ addr_check(const struct crpc_bulk_conn *conn, const struct bulk_wire_addr *a)
 		{"chunk", crpc_is_pow2(a->chunk) ? a->chunk : 0, CRPC_BULK_CHUNK_MIN,
 			CRPC_BULK_CHUNK_MAX}};
 
-	for (uint32_t i = 0; i < CRPC_DIM(fields); i++) {
-		if (fields[i].found < fields[i].min || fields[i].found > fields[i].max)
-			return crpc_fail(-EPROTO,
-				"connection %u: the peer's address has %s 0x%x, expected 0x%x to 0x%x",
-				conn->index, fields[i].name, fields[i].found, fields[i].min,
-				fields[i].max);
-	}
-	return 0;
+	return crpc_address_check(conn->user_id, fields, CRPC_DIM(fields));
 }
 
 int

@@ -157,23 +157,6 @@ __crpc_bulk_rail_unload(struct crpc_bulk_conn *conn, uint32_t i, uint32_t len, b
 	rail->acc_ns = now;
 }
 
-int
-crpc_bulk_rail_get(const struct crpc_bulk_conn *conn, uint32_t index, struct crpc_bulk_rail *rail)
-{
-	static const enum crpc_bulk_rail_state states[] = {CRPC_BULK_RAIL_UP,
-		CRPC_BULK_RAIL_CLOSING, CRPC_BULK_RAIL_CLOSING, CRPC_BULK_RAIL_DOWN,
-		CRPC_BULK_RAIL_COMING, CRPC_BULK_RAIL_COMING};
-
-	if (index >= conn->nrails)
-		return -ENOENT;
-	*rail = (struct crpc_bulk_rail){
-		.state = conn->err == 0 ? states[conn->rail[index].state] : CRPC_BULK_RAIL_DOWN,
-		.life = conn->rail[index].life,
-		.under_way = conn->rail[index].under_way,
-		.rate = conn->rail[index].rate};
-	return 0;
-}
-
 /* ---- messages ---- */
 
 static void

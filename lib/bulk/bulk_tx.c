@@ -79,7 +79,6 @@ __crpc_bulk_consumed_take(struct crpc_bulk_conn *conn, const union bulk_wire *ms
 static void
 op_free(struct crpc_bulk_conn *conn, struct bulk_op *op)
 {
-	conn->tx.bytes -= op->len;
 	op->req->ops--;
 	op->req->moved_ns = conn->b->now;
 	op_give(&conn->tx, op);
@@ -250,7 +249,6 @@ chunk_post(struct crpc_bulk_conn *conn, struct bulk_req *req)
 		.rail = (uint8_t)rail,
 		.post_ns = bulk_clock(conn->b)};
 	__crpc_bulk_rail_load(conn, rail, len);
-	conn->tx.bytes += len;
 	req->ops++;
 	if (req->state != CRPC_BULK_TRANSMITTING || req->first_ns == 0) {
 		req->state = CRPC_BULK_TRANSMITTING;
@@ -354,16 +352,15 @@ enum bulk_wait
 __crpc_bulk_waits_for(const struct bulk_req *req)
 {
 	const struct bulk_tx *tx = &req->conn->tx;
-	uint32_t len;
 
 	if (!has_chunks(req))
 		return WAIT_CHUNKS;
-	len = chunk_len(req, req->next);
-	if (tx->nop_free == 0 || tx->bytes + len > req->conn->b->conf.tx_bytes)
+	if (tx->nop_free == 0)
 		return WAIT_WINDOW;
 	if (req->path == CRPC_BULK_EAGER &&
 		(tx->nslot_free == 0 || req->next - req->window.low >= WINDOW_CHUNKS ||
-			units_of(&tx->units, len) > tx->units.n - tx->units.used))
+			units_of(&tx->units, chunk_len(req, req->next)) >
+				tx->units.n - tx->units.used))
 		return WAIT_SLOTS;
 	return WAIT_NOTHING;
 }

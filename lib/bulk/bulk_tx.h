@@ -57,7 +57,6 @@ struct bulk_tx {
 	uint32_t nop_free;
 	uint32_t nagain;            /**< Chunks to be posted again. */
 	struct bulk_op *unfinished; /**< Must be posted to its end before another. */
-	uint64_t bytes;             /**< Under way. */
 	uint64_t posts;             /**< Chunks posted: for the probes of rails. */
 	struct tx_slot slot[CRPC_BULK_SLOTS_MAX];
 	SLIST_HEAD(, tx_slot) slot_free;

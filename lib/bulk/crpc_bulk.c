@@ -25,9 +25,7 @@ conf_check(struct crpc_bulk_conf *conf)
 		CRPC_CONF(conf, requests, 16, 1, CRPC_BULK_REQUESTS_MAX) ||
 		CRPC_CONF(conf, chunk, 512u << 10, CRPC_BULK_CHUNK_MIN, CRPC_BULK_CHUNK_MAX) ||
 		CRPC_CONF(conf, slots, 16, 1, CRPC_BULK_SLOTS_MAX) ||
-		CRPC_CONF(conf, tx_chunks, 12, 1, CRPC_BULK_SLOTS_MAX) ||
-		CRPC_CONF(conf, tx_bytes, (uint64_t)conf->tx_chunks * conf->chunk, conf->chunk,
-			UINT64_MAX))
+		CRPC_CONF(conf, tx_chunks, 12, 1, CRPC_BULK_SLOTS_MAX))
 		return -EINVAL;
 	if (!crpc_is_pow2(conf->chunk))
 		return crpc_fail(-EINVAL, "conf.chunk is %u, expected a power of two", conf->chunk);

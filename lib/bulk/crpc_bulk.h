@@ -67,7 +67,7 @@
  * index. Lengths must be equal, or with CRPC_BULK_UP_TO the message at most the receiver's length;
  * else both requests end with -EMSGSIZE and no byte is moved.
  *
- * Windows. A sender has at most tx_chunks chunks and tx_bytes bytes of all its transfers of a
+ * Windows. A sender has at most tx_chunks chunks of all its transfers of a
  * connection on their way, and at most as many chunks and bytes unconsumed as the receiver has
  * slots and bounce memory. Bounce memory is given in units of chunk / 8, so a chunk may lie in up
  * to 8 pieces, and a small message takes one unit.
@@ -118,7 +118,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "crpc_copyrpc.h"
 #include "crpc_mrcache.h"
@@ -183,7 +182,6 @@ struct crpc_bulk_conf {
 	uint32_t slots;
 	/** Chunks of ours on their way, per connection; default 12, at most CRPC_BULK_SLOTS_MAX. */
 	uint32_t tx_chunks;
-	uint64_t tx_bytes;       /**< The same in bytes; default tx_chunks x chunk. */
 	uint64_t rendezvous_min; /**< Default 256 KiB; UINT64_MAX: always eager. */
 	uint64_t timeout_ns;     /**< Default 30 s; UINT64_MAX: never. */
 	uint64_t confirm_ns; /**< Default 1 s: for the peer, or the engine, to stop. */
@@ -495,35 +493,12 @@ void crpc_bulk_stats_reset(struct crpc_bulk *b);
  *  endpoints of the rails. What the contexts, caches, devices and the engine have is theirs. */
 void crpc_bulk_memory(const struct crpc_bulk *b, uint64_t *bounce, uint64_t *other);
 
-/** State of a rail. */
-enum crpc_bulk_rail_state {
-	CRPC_BULK_RAIL_UP,
-	CRPC_BULK_RAIL_CLOSING, /**< It broke; the peer has not confirmed it yet. */
-	CRPC_BULK_RAIL_DOWN,
-	CRPC_BULK_RAIL_COMING, /**< It is being connected again. */
-};
-
-/** What is known of a rail. */
-struct crpc_bulk_rail {
-	enum crpc_bulk_rail_state state;
-	uint32_t life;      /**< Its queue pairs since the connection was made. */
-	uint64_t under_way; /**< Bytes of chunks. */
-	double rate;        /**< Measured, bytes per ns; 0: not known. */
-};
-
-/** Look at a rail. 0, or -ENOENT: there is none of this index. */
-int crpc_bulk_rail_get(
-	const struct crpc_bulk_conn *conn, uint32_t index, struct crpc_bulk_rail *rail);
-
 /** Requests of a connection that are free: sends and receives. */
 void crpc_bulk_pool(const struct crpc_bulk_conn *conn, uint32_t *sends, uint32_t *recvs);
 
-/** Write the state of all connections, requests, windows and rails as text. 0, or -EIO. */
-int crpc_bulk_dump(const struct crpc_bulk *b, FILE *out);
-
 /**
  * Audit what holds between any two calls: windows equal to the sum over open chunks, units taken
- * once, lists consistent. Slow, for tests.
+ * once, requests counted. Slow, for tests.
  *
  * @param b
  *   The object.

@@ -22,9 +22,6 @@ CRPC_BEGIN_DECLS
 /** The checksum of what crc stands for, followed by len bytes at data; crc is 0 at the start. */
 uint32_t crpc_crc32c(uint32_t crc, const void *data, size_t len);
 
-/** The same from a table: what runs where there is no instruction. For tests. */
-uint32_t crpc_crc32c_table(uint32_t crc, const void *data, size_t len);
-
 CRPC_END_DECLS
 
 #endif

@@ -11,6 +11,7 @@
 
 #include <errno.h>
 #include <stdint.h>
+#include <stdio.h>
 
 #include "crpc_log.h"
 
@@ -42,6 +43,27 @@ __crpc_outside(const char *type, const char *object, const char *what, uint64_t 
 	crpc_log(CRPC_LOG_ERR, type, "%s: %s is %llu; expected %llu to %llu", object, what,
 		(unsigned long long)found, (unsigned long long)min, (unsigned long long)max);
 	return -EINVAL;
+}
+
+/** A number that a peer wrote, and its range. */
+struct crpc_field {
+	const char *name;
+	uint64_t found, min, max;
+};
+
+/** Are the @p n fields of the address of @p peer in their ranges? @return 0; -EPROTO, logged. */
+#define crpc_address_check(peer, fields, n) __crpc_address_check(CRPC_LOG_TYPE, peer, fields, n)
+
+static inline int
+__crpc_address_check(const char *type, uint32_t peer, const struct crpc_field *field, size_t n)
+{
+	char object[40];
+
+	snprintf(object, sizeof(object), "address of peer %u", peer);
+	for (; n != 0; n--, field++)
+		if (__crpc_outside(type, object, field->name, field->found, field->min, field->max))
+			return -EPROTO;
+	return 0;
 }
 
 #endif

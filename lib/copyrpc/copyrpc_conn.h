@@ -33,12 +33,6 @@ struct place {
 	bool opens; /**< A batch begins in front of it. */
 };
 
-/** Memory of two halves: the peer may write the first, never the second. */
-struct region {
-	uint8_t *mem;
-	struct crpc_rdma_mr rx_mr, tx_mr;
-};
-
 /** Gets and puts of an endpoint that are open at most; a power of two. */
 #define ONESIDED_MAX 64u
 
@@ -86,7 +80,8 @@ struct conn {
 	uint64_t probed_ns; /**< When the last probe was sent. */
 	uint32_t epoch;
 	struct crpc_copyrpc_ep_conf conf;
-	struct region rings; /**< rx requests, rx responses; tx requests, tx responses. */
+	/** Memory in two halves, requests then responses: the peer may write the first. */
+	struct crpc_rdma_mr rx_mr, tx_mr;
 };
 
 static inline bool

@@ -10,7 +10,8 @@
 #define LARGE_REQ  (1u << WIRE_REQ)
 #define LARGE_RESP (1u << WIRE_RESP)
 
-/** Areas for messages beyond max_msg, in this order; the peer writes the first two. */
+/** Areas for messages beyond max_msg, two in each half of the memory; the peer writes those of the
+ *  first. */
 enum large_area {
 	LARGE_RX_REQ,
 	LARGE_RX_RESP,
@@ -36,7 +37,6 @@ struct large {
 	uint32_t served;    /**< LARGE_*: areas that requests of the peer have taken. */
 	uint32_t reply_max; /**< Of the request with LARGE_RESP. */
 	uint64_t req_at[WIRE_LANES]; /**< Number of the request with LARGE_*. */
-	struct region areas;         /**< In the order of enum large_area. */
 };
 
 /** The endpoint's connection begins: what the peer's address says. */

@@ -50,6 +50,9 @@ _Static_assert(sizeof(struct wire_seal) == WIRE_UNIT, "one unit");
 /** Bytes of both. */
 #define WIRE_WORDS 4096u
 
+/** Where the areas for large messages start, behind them. */
+#define WIRE_AREAS(ring_size) ((size_t)(ring_size) * WIRE_LANES + WIRE_WORDS)
+
 /** An endpoint's address. */
 struct wire_addr {
 	uint32_t magic; /**< WIRE_ADDR_MAGIC. */

@@ -66,7 +66,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "crpc_hist.h"
 #include "crpc_rdma.h"
@@ -337,9 +336,6 @@ int crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep);
  *   sent what the protocol forbids). A broken endpoint stays so until crpc_copyrpc_ep_reset().
  */
 int crpc_copyrpc_ep_status(const struct crpc_copyrpc_ep *ep);
-
-/** Calls of this endpoint that are open: accepted, and not yet given by poll(). */
-uint32_t crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep);
 
 /**
  * Queue one request. Under IMMEDIATE it is sent, else it goes with the next flush() or poll() that
@@ -619,15 +615,6 @@ void crpc_copyrpc_stats_round_trips(struct crpc_copyrpc *ctx, bool on);
 /** Zero the counters and histograms. */
 void crpc_copyrpc_stats_reset(struct crpc_copyrpc *ctx);
 
-/**
- * Write the state of all endpoints as text: positions of every lane, windows, reservations, open
- * calls; and of the device's queues (crpc_rdma_dump()).
- *
- * @return
- *   0, or -EIO if a write failed.
- */
-int crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out);
-
 /** Where an endpoint stands, in bytes since its lanes began; see crpc_copyrpc_ep_positions(). */
 struct crpc_copyrpc_positions {
 	uint64_t requests_queued;           /**< End of the requests that were queued. */
@@ -652,27 +639,8 @@ void crpc_copyrpc_ep_positions(
 uint64_t crpc_copyrpc_ep_memory(const struct crpc_copyrpc_ep *ep);
 
 /**
- * Compare both ends of a connection at rest, when nothing is queued, under way or open: what one
- * has sent the other has received, and all room that was used is known to be free again. So no
- * credit has leaked. Under FLOW_READ the sender knows of free room only when it needs it; that part
- * is then only compared for order.
- *
- * @param ours
- *   Of one end.
- * @param theirs
- *   Of the peer, at the same time; for instance as the reply to a call before.
- * @param flow
- *   The flow mode of both.
- * @return
- *   0, or -EFAULT; the log names what differs, expected and found.
- */
-int crpc_copyrpc_positions_match(const struct crpc_copyrpc_positions *ours,
-	const struct crpc_copyrpc_positions *theirs, enum crpc_copyrpc_flow flow);
-
-/**
  * Audit the invariants that hold between any two calls: positions in order, windows within the
- * ring, reservations equal to the sum over open calls, slots counted once, lists consistent. Slow,
- * for tests.
+ * ring, reservations equal to the sum over open calls and requests. Slow, for tests.
  *
  * @param ctx
  *   The context.

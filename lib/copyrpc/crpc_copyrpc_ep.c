@@ -20,64 +20,44 @@ struct ep_memory {
 	struct large large;
 };
 
-/* Two rings and the words behind them. */
+/* Two rings, the words behind them, and two areas of large messages. */
 static size_t
-half_size(uint32_t ring_size)
+half_size(const struct crpc_copyrpc_conf *conf)
 {
-	return (size_t)ring_size * WIRE_LANES + WIRE_WORDS;
+	return WIRE_AREAS(conf->ring_size) + 2 * wire_area(conf->max_large);
 }
 
 /* Zeros, the halves of which are registered: the peer may write the first, never the second. */
 static int
-region_init(struct region *r, struct crpc_rdma *dev, size_t half)
-{
-	int rc;
-
-	r->mem = crpc_mem_alloc("copyrpc_rings", 2 * half, PAGE, NULL);
-	if (r->mem == NULL)
-		return -ENOMEM;
-	rc = crpc_rdma_mr_reg(dev, r->mem, half, &r->rx_mr);
-	if (rc != 0)
-		goto err_mem;
-	rc = crpc_rdma_mr_reg(dev, r->mem + half, half, &r->tx_mr);
-	if (rc == 0)
-		return 0;
-	crpc_rdma_mr_dereg(dev, &r->rx_mr);
-err_mem:
-	crpc_mem_free(r->mem);
-	r->mem = NULL;
-	return rc;
-}
-
-static void
-region_fini(struct region *r, struct crpc_rdma *dev)
-{
-	if (r->mem == NULL)
-		return;
-	crpc_rdma_mr_dereg(dev, &r->tx_mr);
-	crpc_rdma_mr_dereg(dev, &r->rx_mr);
-	crpc_mem_free(r->mem);
-}
-
-static int
 rings_init(struct crpc_copyrpc_ep *ep)
 {
 	struct conn *conn = ep->conn;
-	size_t half = half_size(ep->ring_size);
-	uint8_t *mem;
+	struct crpc_rdma *dev = ep->ctx->dev;
+	size_t half = half_size(&ep->ctx->conf);
+	uint8_t *mem = crpc_mem_alloc("copyrpc_rings", 2 * half, PAGE, NULL);
 	int rc;
 
-	rc = region_init(&conn->rings, ep->ctx->dev, half);
+	if (mem == NULL)
+		return -ENOMEM;
+	rc = crpc_rdma_mr_reg(dev, mem, half, &conn->rx_mr);
 	if (rc != 0)
-		return rc;
-	mem = conn->rings.mem;
+		goto err_mem;
+	rc = crpc_rdma_mr_reg(dev, mem + half, half, &conn->tx_mr);
+	if (rc != 0)
+		goto err_rx;
 	for (uint32_t lane = 0; lane < WIRE_LANES; lane++) {
 		ep->rx[lane] = mem + (size_t)lane * ep->ring_size;
 		ep->tx[lane].stage = ep->tx[lane].next = ep->rx[lane] + half;
 	}
-	conn->rx_words = (_Atomic uint64_t *)(void *)(mem + half - WIRE_WORDS);
-	conn->tx_words = (_Atomic uint64_t *)(void *)(mem + 2 * half - WIRE_WORDS);
+	mem += (size_t)WIRE_LANES * ep->ring_size;
+	conn->rx_words = (_Atomic uint64_t *)(void *)mem;
+	conn->tx_words = (_Atomic uint64_t *)(void *)(mem + half);
 	return 0;
+err_rx:
+	crpc_rdma_mr_dereg(dev, &conn->rx_mr);
+err_mem:
+	crpc_mem_free(mem);
+	return rc;
 }
 
 /* A table without requests. What stands as token leads to another entry: none is found by it. */
@@ -134,9 +114,8 @@ tables_init(struct crpc_copyrpc_ep *ep, uint8_t *mem)
 uint64_t
 crpc_copyrpc_ep_memory(const struct crpc_copyrpc_ep *ep)
 {
-	return sizeof(struct ep_memory) + 2 * half_size(ep->ring_size) +
-		slots_size(&ep->ctx->conf) + reqs_size(&ep->ctx->conf) +
-		4 * wire_area(ep->ctx->conf.max_large);
+	return sizeof(struct ep_memory) + 2 * half_size(&ep->ctx->conf) +
+		slots_size(&ep->ctx->conf) + reqs_size(&ep->ctx->conf);
 }
 
 static struct crpc_rdma_qp *
@@ -212,9 +191,11 @@ ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_e
 static void
 ep_destroy(struct crpc_copyrpc_ep *ep)
 {
-	region_fini(&ep->conn->rings, ep->ctx->dev);
-	if (ep->large != NULL)
-		region_fini(&ep->large->areas, ep->ctx->dev);
+	if (ep->rx[WIRE_REQ] != NULL) {
+		crpc_rdma_mr_dereg(ep->ctx->dev, &ep->conn->tx_mr);
+		crpc_rdma_mr_dereg(ep->ctx->dev, &ep->conn->rx_mr);
+		crpc_mem_free(ep->rx[WIRE_REQ]);
+	}
 	crpc_mem_free(crpc_container_of(ep, struct ep_memory, ep));
 }
 
@@ -233,8 +214,6 @@ crpc_copyrpc_ep_create_as(
 	if (ep == NULL)
 		return NULL;
 	rc = rings_init(ep);
-	if (rc == 0 && ep->large != NULL)
-		rc = region_init(&ep->large->areas, ctx->dev, 2 * wire_area(ctx->conf.max_large));
 	if (rc == 0) {
 		ep->conn->qp = qp_make(ep);
 		rc = ep->conn->qp != NULL ? 0 : -errno;
@@ -348,15 +327,15 @@ crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC
 		.ring_size = ep->ring_size,
 		.max_msg = ep->ctx->conf.max_msg,
 		.epoch = conn->epoch,
-		.rkey = conn->rings.rx_mr.rkey,
+		.rkey = conn->rx_mr.rkey,
 		.raddr = (uint64_t)(uintptr_t)ep->rx[WIRE_REQ],
 		.pos = ep->ctx->conf.initial_pos,
 		.large_max = ep->ctx->conf.max_large,
 	};
 
 	if (ep->large != NULL) {
-		wire.large_rkey = ep->large->areas.rx_mr.rkey;
-		wire.large_raddr = (uint64_t)(uintptr_t)ep->large->areas.mem;
+		wire.large_rkey = wire.rkey;
+		wire.large_raddr = wire.raddr + WIRE_AREAS(ep->ring_size);
 	}
 	if (conn->qp != NULL) /* there is none of a broken endpoint, or after a reset that failed */
 		crpc_rdma_qp_addr(conn->qp, wire.qp);
@@ -367,27 +346,17 @@ crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC
 static int
 addr_check(const struct crpc_copyrpc_ep *ep, const struct wire_addr *wire)
 {
-	if (wire->magic != WIRE_ADDR_MAGIC || wire->version != WIRE_VERSION)
-		return crpc_fail(-EPROTO,
-			"peer %u: not an endpoint address of this version: expected magic 0x%x "
-			"version %u, found 0x%x, %u; run the same release at both ends",
-			ep->user_id, WIRE_ADDR_MAGIC, WIRE_VERSION, wire->magic, wire->version);
-	if (wire->flags != ep_wire_flags(ep))
-		return crpc_fail(-EPROTO,
-			"peer %u: flow or arrival differs: expected flags 0x%x, found 0x%x; create "
-			"both endpoints alike",
-			ep->user_id, ep_wire_flags(ep), wire->flags);
-	if (wire->ring_size != ep->ring_size)
-		return crpc_fail(-EPROTO,
-			"peer %u: ring_size differs: ours %u, theirs %u; configure both alike",
-			ep->user_id, ep->ring_size, wire->ring_size);
-	if (wire->max_msg == 0 || wire->max_msg > CRPC_COPYRPC_MSG_MAX(ep->ring_size) ||
-		wire->pos % WIRE_UNIT != 0 || wire->large_max > CRPC_COPYRPC_LARGE_MAX)
-		return crpc_fail(-EPROTO,
-			"peer %u: address out of range: max_msg %u, position %" PRIu64
-			", large_max %u",
-			ep->user_id, wire->max_msg, wire->pos, wire->large_max);
-	return 0;
+	uint32_t flags = ep_wire_flags(ep), ring = ep->ring_size;
+	const struct crpc_field fields[] = {
+		{"magic", wire->magic, WIRE_ADDR_MAGIC, WIRE_ADDR_MAGIC},
+		{"version", wire->version, WIRE_VERSION, WIRE_VERSION},
+		{"flags of flow and arrival", wire->flags, flags, flags},
+		{"ring_size", wire->ring_size, ring, ring},
+		{"max_msg", wire->max_msg, 1, CRPC_COPYRPC_MSG_MAX(ring)},
+		{"position within a unit", wire->pos % WIRE_UNIT, 0, 0},
+		{"large_max", wire->large_max, 0, CRPC_COPYRPC_LARGE_MAX}};
+
+	return crpc_address_check(ep->user_id, fields, CRPC_DIM(fields));
 }
 
 int
@@ -502,12 +471,6 @@ int
 crpc_copyrpc_ep_status(const struct crpc_copyrpc_ep *ep)
 {
 	return ep->err;
-}
-
-uint32_t
-crpc_copyrpc_ep_open_calls(const struct crpc_copyrpc_ep *ep)
-{
-	return ep->calls.open;
 }
 
 uint32_t

@@ -46,7 +46,7 @@ read_flushed(struct crpc_copyrpc_ep *ep)
 		return;
 	wr.sge[0].addr = (const void *)(uintptr_t)&conn->tx_words[WIRE_WORD_RELEASED / 8];
 	wr.sge[0].len = sizeof(uint64_t);
-	wr.sge[0].lkey = conn->rings.tx_mr.lkey;
+	wr.sge[0].lkey = conn->tx_mr.lkey;
 	if (crpc_rdma_post(conn->qp, &wr, 1) != 1)
 		return;
 	conn->reading = true;

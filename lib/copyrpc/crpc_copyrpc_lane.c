@@ -216,7 +216,7 @@ lane_wrs(struct crpc_copyrpc_ep *ep, enum wire_lane which, struct crpc_rdma_wr *
 		wr->wr_id = (ep->flush_seq + 1) & WR_SERIAL_MASK;
 		wr->sge[0].addr = at;
 		wr->sge[0].len = batch->len;
-		wr->sge[0].lkey = conn->rings.tx_mr.lkey;
+		wr->sge[0].lkey = conn->tx_mr.lkey;
 		if (crpc_unlikely(conn->arrival->in_memory))
 			conn->arrival->batch(ep, batch, wr);
 	}

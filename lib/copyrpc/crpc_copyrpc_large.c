@@ -25,7 +25,9 @@
 uint8_t *
 __crpc_copyrpc_large_area(const struct crpc_copyrpc_ep *ep, enum large_area which)
 {
-	return ep->large->areas.mem + which * wire_area(ep->ctx->conf.max_large);
+	uint8_t *half = which < LARGE_TX_REQ ? ep->rx[WIRE_REQ] : ep->tx[WIRE_REQ].stage;
+
+	return half + WIRE_AREAS(ep->ring_size) + which % 2 * wire_area(ep->ctx->conf.max_large);
 }
 
 void
@@ -61,7 +63,7 @@ fragments_post(struct crpc_copyrpc_ep *ep, enum wire_lane which)
 			.num_sge = 1,
 			.raddr = large->raddr[which] + at,
 			.rkey = large->rkey,
-			.sge = {{.addr = area + at, .len = len, .lkey = large->areas.tx_mr.lkey}}};
+			.sge = {{.addr = area + at, .len = len, .lkey = ep->conn->tx_mr.lkey}}};
 	}
 	posted = n == 0 ? 0 : crpc_rdma_post(ep->conn->qp, wr, n);
 	for (uint16_t i = 0; i < posted; i++)

@@ -130,7 +130,7 @@ memory_update(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr)
 	wr->raddr = conn->words_raddr + WIRE_WORD_REPORTED;
 	wr->sge[0].addr = (const void *)(uintptr_t)word;
 	wr->sge[0].len = sizeof(*word);
-	wr->sge[0].lkey = conn->rings.tx_mr.lkey;
+	wr->sge[0].lkey = conn->tx_mr.lkey;
 }
 
 static void

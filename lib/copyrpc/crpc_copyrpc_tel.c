@@ -1,19 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Telemetry and the dump, from the same tables. crpc_tel.h says how the owner answers,
- * crpc_tel_rpc.h what the commands are.
- */
+/* Telemetry: crpc_tel.h says how the owner answers, crpc_tel_rpc.h what the commands are. */
 #include "copyrpc_large.h"
 #include "crpc_tel_rpc.h"
-
-/* What the owner knows of one endpoint. */
-struct tel_ep {
-	struct crpc_tel_rpc_ep base;
-	uint64_t peer, epoch, ring_size, flow, arrival, open_calls, flushes_outstanding;
-	uint64_t gets_and_puts_open, batches_queued, requests_waiting, requests_open;
-	uint64_t large_areas_of_calls, large_areas_of_requests;
-	struct crpc_copyrpc_positions pos;
-};
 
 #define COUNTER(name) CRPC_TEL_COUNTER(struct crpc_copyrpc_stats, name)
 
@@ -30,49 +18,41 @@ _Static_assert(
 
 static const struct crpc_tel_counter hists[] = {COUNTER(queue), COUNTER(wire), COUNTER(peer)};
 
-#define FIELD(name) CRPC_TEL_COUNTER(struct tel_ep, name)
-#define POSITION(name)                                                                             \
-	{                                                                                          \
-#name, offsetof(struct tel_ep, pos.name)                                           \
-	}
+static void
+ep_report(struct crpc_tel_rpc_ep *to, const struct crpc_copyrpc_ep *ep)
+{
+	const struct tx_lane *req = &ep->tx[WIRE_REQ], *resp = &ep->tx[WIRE_RESP];
+	const struct large *large = ep->large;
+	const struct conn *conn = ep->conn;
+	const struct crpc_tel_rpc_field fields[] = {{"peer", ep->user_id}, {"epoch", conn->epoch},
+		{"ring_size", ep->ring_size}, {"flow", conn->conf.flow},
+		{"arrival", conn->conf.arrival}, {"open_calls", ep->calls.open},
+		{"flushes_outstanding", ep_outstanding(ep)},
+		{"gets_and_puts_open", conn->onesided.tail - conn->onesided.head},
+		{"batches_queued", req->npend + resp->npend},
+		{"requests_waiting", ep->req_tail - ep->req_next},
+		{"requests_open", ep->req_next - ep->req_head},
+		{"large_areas_of_calls", large != NULL ? large->taken : 0},
+		{"large_areas_of_requests", large != NULL ? large->served : 0},
+		{"requests_queued_to", lane_prod(req)}, {"requests_sent", req->sent},
+		{"requests_released_by_peer", conn->peer_released}, {"responses_sent", resp->sent},
+		{"requests_arrived", conn->rx_pos[WIRE_REQ]}, {"requests_released", conn->released},
+		{"requests_reported", conn->reported},
+		{"responses_arrived", conn->rx_pos[WIRE_RESP]},
+		{"reply_room_reserved", room_sum(&ep->resv) - ep->hold},
+		{"reply_room_reserved_by_peer", room_sum(&conn->peer_resv)}};
 
-static const struct crpc_tel_counter fields[] = {FIELD(peer), FIELD(epoch), FIELD(ring_size),
-	FIELD(flow), FIELD(arrival), FIELD(open_calls), FIELD(flushes_outstanding),
-	FIELD(gets_and_puts_open), FIELD(batches_queued), FIELD(requests_waiting),
-	FIELD(requests_open), FIELD(large_areas_of_calls), FIELD(large_areas_of_requests),
-	{"requests_queued_to", offsetof(struct tel_ep, pos.requests_queued)},
-	POSITION(requests_sent), POSITION(requests_released_by_peer), POSITION(responses_sent),
-	POSITION(requests_arrived), POSITION(requests_released), POSITION(requests_reported),
-	POSITION(responses_arrived), POSITION(reply_room_reserved),
-	POSITION(reply_room_reserved_by_peer)};
+	crpc_tel_rpc_fill(to, ep->id, ep->err, fields, CRPC_DIM(fields));
+}
 
 static bool
 ep_fill(void *to, const void *of, uint32_t i)
 {
 	const struct crpc_copyrpc *ctx = of;
-	const struct crpc_copyrpc_ep *ep = ctx->eps[i];
-	struct tel_ep *out = to;
-	const struct conn *conn;
 
-	if (ep == NULL)
-		return false;
-	conn = ep->conn;
-	*out = (struct tel_ep){.base = {.id = ep->id, .status = ep->err},
-		.peer = ep->user_id,
-		.epoch = conn->epoch,
-		.ring_size = ep->ring_size,
-		.flow = conn->conf.flow,
-		.arrival = conn->conf.arrival,
-		.open_calls = ep->calls.open,
-		.flushes_outstanding = ep_outstanding(ep),
-		.gets_and_puts_open = conn->onesided.tail - conn->onesided.head,
-		.batches_queued = ep->tx[WIRE_REQ].npend + ep->tx[WIRE_RESP].npend,
-		.requests_waiting = ep->req_tail - ep->req_next,
-		.requests_open = ep->req_next - ep->req_head,
-		.large_areas_of_calls = ep->large != NULL ? ep->large->taken : 0,
-		.large_areas_of_requests = ep->large != NULL ? ep->large->served : 0};
-	crpc_copyrpc_ep_positions(ep, &out->pos);
-	return true;
+	if (ctx->eps[i] != NULL)
+		ep_report(to, ctx->eps[i]);
+	return ctx->eps[i] != NULL;
 }
 
 static struct crpc_tel_rpc tel_rpc = {.library = "copyrpc",
@@ -83,9 +63,7 @@ static struct crpc_tel_rpc tel_rpc = {.library = "copyrpc",
 	.num_counters = CRPC_DIM(counters),
 	.hists = hists,
 	.num_hists = CRPC_DIM(hists),
-	.ep_size = sizeof(struct tel_ep),
-	.fields = fields,
-	.num_fields = CRPC_DIM(fields),
+	.ep_size = sizeof(struct crpc_tel_rpc_ep),
 	.ep_fill = ep_fill};
 
 int
@@ -98,17 +76,4 @@ crpc_noinline void
 __crpc_copyrpc_tel_answer(struct crpc_copyrpc *ctx)
 {
 	crpc_tel_rpc_answer(ctx->tel, ctx, &ctx->stats, ctx->conf.max_eps);
-}
-
-int
-crpc_copyrpc_dump(const struct crpc_copyrpc *ctx, FILE *out)
-{
-	struct tel_ep view;
-
-	fprintf(out, "context: endpoints %u\n", ctx->neps);
-	for (uint32_t i = 0; i < ctx->conf.max_eps; i++)
-		if (ep_fill(&view, ctx, i))
-			crpc_tel_rpc_dump(&view, out);
-	crpc_rdma_dump(ctx->dev, out);
-	return ferror(out) ? -EIO : 0;
 }

@@ -12,7 +12,6 @@
 #include <string.h>
 
 #include "crpc_conf.h"
-#include "crpc_shm.h"
 #include "mrcache_watch.h"
 
 #define PAGE      UINT64_C(4096)
@@ -23,7 +22,6 @@ struct region {
 	uint64_t used; /* The cache's clock when it was last given. */
 	uint32_t users;
 	bool listed;
-	bool kept;    /* by add() */
 	bool watched; /* the kernel reports when it is unmapped */
 };
 
@@ -31,10 +29,11 @@ struct crpc_mrcache {
 	struct crpc_mrcache_conf conf;
 	struct crpc_mrcache_stats stats;
 	uint64_t clock;
-	struct region *region; /* max_regions and one more, for a successor; mr.addr NULL: free */
+	struct region *region; /* mr.addr NULL: free */
 	struct region **list;
 	uint32_t n;
-	struct mrwatch *watch; /* NULL: unmapping is not reported */
+	bool watches;  /* what is unmapped is reported */
+	uint64_t seen; /* reports so far */
 };
 
 /* The kernel reports whole pages. */
@@ -48,15 +47,10 @@ static void
 watch_join(struct crpc_mrcache *c)
 {
 	static _Atomic bool logged;
-	int rc;
+	int rc = __crpc_mrwatch_join(&c->seen);
 
-	c->watch = calloc(1, sizeof(*c->watch));
-	rc = c->watch != NULL ? __crpc_mrwatch_join(c->watch) : -ENOMEM;
-	if (rc == 0)
-		return;
-	free(c->watch);
-	c->watch = NULL;
-	if (crpc_exchange_acq_rel(&logged, true))
+	c->watches = rc == 0;
+	if (rc == 0 || crpc_exchange_acq_rel(&logged, true))
 		return;
 	crpc_warn("cache of registrations: userfaultfd is not allowed here (%s), so what is "
 		  "unmapped is not reported: call crpc_mrcache_invalidate() before; or set "
@@ -80,7 +74,7 @@ crpc_mrcache_create(const struct crpc_mrcache_conf *conf)
 	c->conf = *conf;
 	CRPC_CONF_DEFAULT(c->conf.max_regions, 128);
 	CRPC_CONF_DEFAULT(c->conf.max_bytes, UINT64_MAX);
-	c->region = calloc(c->conf.max_regions + 1, sizeof(*c->region));
+	c->region = calloc(c->conf.max_regions, sizeof(*c->region));
 	c->list = calloc(c->conf.max_regions, sizeof(struct region *));
 	if (c->region == NULL || c->list == NULL) {
 		crpc_mrcache_free(c);
@@ -122,13 +116,9 @@ place_of(const struct crpc_mrcache *c, uint64_t addr)
 static void
 region_dereg(struct crpc_mrcache *c, struct region *r)
 {
-	uint64_t start = page_of(start_of(r)), end = crpc_align_up(end_of(r), PAGE);
-
 	c->stats.regions--;
 	c->stats.bytes -= r->mr.len;
 	crpc_rdma_mr_dereg(c->conf.dev, &r->mr);
-	if (r->watched)
-		__crpc_mrwatch_remove(start, end);
 	memset(r, 0, sizeof(*r));
 }
 
@@ -137,13 +127,12 @@ crpc_mrcache_free(struct crpc_mrcache *c)
 {
 	if (c == NULL)
 		return;
-	for (uint32_t i = 0; c->region != NULL && i <= c->conf.max_regions; i++) {
+	for (uint32_t i = 0; c->region != NULL && i < c->conf.max_regions; i++) {
 		if (c->region[i].mr.addr != NULL)
 			region_dereg(c, &c->region[i]);
 	}
-	if (c->watch != NULL)
-		__crpc_mrwatch_leave(c->watch);
-	free(c->watch);
+	if (c->watches)
+		__crpc_mrwatch_leave();
 	free(c->region);
 	free(c->list);
 	free(c);
@@ -168,7 +157,7 @@ evict(struct crpc_mrcache *c)
 	uint32_t oldest = UINT32_MAX;
 
 	for (uint32_t i = 0; i < c->n; i++) {
-		if (c->list[i]->users == 0 && !c->list[i]->kept &&
+		if (c->list[i]->users == 0 &&
 			(oldest == UINT32_MAX || c->list[i]->used < c->list[oldest]->used))
 			oldest = i;
 	}
@@ -222,30 +211,14 @@ widen(uint64_t *start, uint64_t *end)
 	*end = crpc_align_up(*end, PAGE);
 }
 
-/* Would a region of [start, end) fit, without those unused ones whose place it takes? */
-static bool
-has_room(const struct crpc_mrcache *c, uint64_t start, uint64_t end)
-{
-	uint64_t bytes = c->stats.bytes;
-	uint32_t regions = c->stats.regions;
-
-	for (uint32_t at = place_of(c, start); at < c->n && start_of(c->list[at]) < end; at++) {
-		if (c->list[at]->users != 0)
-			continue;
-		bytes -= c->list[at]->mr.len;
-		regions--;
-	}
-	return regions < c->conf.max_regions && end - start <= c->conf.max_bytes &&
-		bytes <= c->conf.max_bytes - (end - start);
-}
-
 static struct region *
-region_place(struct crpc_mrcache *c, uint64_t start, uint64_t end)
+region_place(struct crpc_mrcache *c, uint64_t len)
 {
 	uint32_t i;
 
-	while (!has_room(c, start, end)) {
-		if (end - start > c->conf.max_bytes || !evict(c))
+	while (c->stats.regions == c->conf.max_regions || len > c->conf.max_bytes ||
+		c->stats.bytes > c->conf.max_bytes - len) {
+		if (len > c->conf.max_bytes || !evict(c))
 			return NULL;
 	}
 	for (i = 0; c->region[i].mr.addr != NULL; i++)
@@ -253,27 +226,11 @@ region_place(struct crpc_mrcache *c, uint64_t start, uint64_t end)
 	return &c->region[i];
 }
 
-/* Regions that overlap a range go: those to be kept, or the others. */
-static void
-overlaps_retire(struct crpc_mrcache *c, uint64_t start, uint64_t end, bool kept)
-{
-	uint32_t at = place_of(c, start);
-
-	while (at < c->n && start_of(c->list[at]) < end) {
-		if (c->list[at]->kept != kept) {
-			at++;
-			continue;
-		}
-		c->stats.merges++;
-		region_retire(c, at);
-	}
-}
-
-/* Register [start, end), and give it the place of what overlaps it, which is all to be kept. */
+/* Register [start, end), which overlaps no other region. */
 static int
-region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, bool kept, struct region **out)
+region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, struct region **out)
 {
-	struct region *r = region_place(c, start, end);
+	struct region *r = region_place(c, end - start);
 	uint32_t at;
 	int rc;
 
@@ -284,19 +241,14 @@ region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, bool kept, stru
 			(unsigned long long)(end - start), c->stats.regions, c->conf.max_regions,
 			(unsigned long long)c->stats.bytes, (unsigned long long)c->conf.max_bytes);
 	/* first it is watched: what is unmapped from here on is reported */
-	r->watched = c->watch != NULL &&
-		__crpc_mrwatch_add(page_of(start), crpc_align_up(end, PAGE)) == 0;
+	r->watched = c->watches && __crpc_mrwatch_add(page_of(start), crpc_align_up(end, PAGE));
 	rc = crpc_rdma_mr_reg(c->conf.dev, (void *)(uintptr_t)start, end - start, &r->mr);
 	if (rc != 0) {
-		if (r->watched)
-			__crpc_mrwatch_remove(page_of(start), crpc_align_up(end, PAGE));
 		memset(r, 0, sizeof(*r));
 		return rc;
 	}
-	overlaps_retire(c, start, end, true);
-	c->stats.unwatched += c->watch != NULL && !r->watched;
+	c->stats.unwatched += c->watches && !r->watched;
 	r->listed = true;
-	r->kept = kept;
 	c->stats.regions++;
 	c->stats.bytes += end - start;
 	at = place_of(c, start);
@@ -306,44 +258,37 @@ region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, bool kept, stru
 	return 0;
 }
 
-/* A range grows by what overlaps it. True: one of these is to be kept. */
-static bool
-overlaps_merge(const struct crpc_mrcache *c, uint64_t *start, uint64_t *end)
+/* A range grows by the regions that overlap it; these go. */
+static void
+overlaps_merge(struct crpc_mrcache *c, uint64_t *start, uint64_t *end)
 {
 	uint32_t at = place_of(c, *start);
-	bool kept = false;
 
-	for (; at < c->n && start_of(c->list[at]) < *end; at++) {
+	while (at < c->n && start_of(c->list[at]) < *end) {
 		*start = crpc_min(*start, start_of(c->list[at]));
 		*end = crpc_max(*end, end_of(c->list[at]));
-		kept = kept || c->list[at]->kept;
+		c->stats.merges++;
+		region_retire(c, at);
 	}
-	return kept;
 }
 
 static int
-region_make(struct crpc_mrcache *c, uint64_t addr, uint64_t len, bool kept, struct region **out)
+region_make(struct crpc_mrcache *c, uint64_t addr, uint64_t len, struct region **out)
 {
 	uint64_t start = addr, end = addr + len, one_start, one_end;
-	bool added;
 	int rc;
 
 	widen(&start, &end);
 	one_start = start;
 	one_end = end;
-	added = overlaps_merge(c, &start, &end);
-	kept = kept || added;
-	/* what add() registered goes only once its successor is there */
-	overlaps_retire(c, start, end, false);
-	rc = region_add(c, start, end, kept, out);
-	if (rc == -ENOSPC && added)
-		return rc;
+	overlaps_merge(c, &start, &end);
+	rc = region_add(c, start, end, out);
 	/* part of what was there may be unmapped by now, or all together be too much */
 	if (rc != 0 && (one_start != start || one_end != end))
-		rc = region_add(c, one_start, one_end, kept, out);
+		rc = region_add(c, one_start, one_end, out);
 	/* nor need whole pages be mapped */
 	if (rc != 0 && rc != -ENOSPC && (one_start != addr || one_end != addr + len))
-		rc = region_add(c, addr, addr + len, kept, out);
+		rc = region_add(c, addr, addr + len, out);
 	return rc;
 }
 
@@ -358,48 +303,23 @@ forget(struct crpc_mrcache *c, uint64_t start, uint64_t end)
 	return n;
 }
 
-/*
- * What was unmapped until now. A region goes here, in its owner's thread; deregistering may itself
- * unmap something, which is reported again.
- */
-static void
-ranges_take(struct crpc_mrcache *c)
-{
-	struct mrwatch *w = c->watch;
-	uint64_t start, end;
-	uint32_t head;
-
-	while (mrwatch_any(w)) {
-		if (crpc_load_relaxed(&w->lost) != 0) {
-			/* acquire: pairs with the watcher's release of lost */
-			(void)crpc_exchange_acq_rel(&w->lost, 0);
-			c->stats.unmapped += forget(c, 0, UINT64_MAX);
-		}
-		head = crpc_load_relaxed(&w->head);
-		if (crpc_load_acquire(&w->tail) == head) /* O1 pairs with W1 */
-			continue;
-		start = w->range[head % MRWATCH_RANGES].start;
-		end = w->range[head % MRWATCH_RANGES].end;
-		/* release: pairs with the watcher's acquire */
-		crpc_store_release(&w->head, head + 1);
-		c->stats.unmapped += forget(c, start, end);
-	}
-}
-
+/* A region goes here, in its owner's thread; that may itself unmap something, which is reported. */
 void
 crpc_mrcache_progress(struct crpc_mrcache *c)
 {
-	if (c->watch == NULL)
+	uint64_t start, end;
+
+	if (!c->watches)
 		return;
 	__crpc_mrwatch_settle();
-	if (crpc_unlikely(mrwatch_any(c->watch)))
-		ranges_take(c);
+	while (crpc_unlikely(__crpc_mrwatch_next(&c->seen, &start, &end)))
+		c->stats.unmapped += forget(c, start, end);
 }
 
 bool
 crpc_mrcache_watches(const struct crpc_mrcache *c)
 {
-	return c->watch != NULL;
+	return c->watches;
 }
 
 static struct region *
@@ -412,40 +332,30 @@ lookup(const struct crpc_mrcache *c, uint64_t addr, uint64_t len)
 	return NULL;
 }
 
-static int
-get(struct crpc_mrcache *c, uint64_t addr, uint64_t len, bool kept, struct region **out)
-{
-	int rc = 0;
-
-	if (len == 0 || addr == 0 || addr + len < addr || addr + len > UINT64_MAX / 2) {
-		c->stats.failed++;
-		return -EINVAL;
-	}
-	crpc_mrcache_progress(c);
-	*out = lookup(c, addr, len);
-	if (*out != NULL) {
-		c->stats.hits++;
-	} else {
-		rc = region_make(c, addr, len, kept, out);
-		c->stats.misses += rc == 0;
-		c->stats.failed += rc != 0;
-	}
-	if (rc == 0) {
-		(*out)->used = ++c->clock;
-		(*out)->kept = (*out)->kept || kept;
-	}
-	return rc;
-}
-
 int
 crpc_mrcache_get(
 	struct crpc_mrcache *c, const void *addr, uint64_t len, const struct crpc_rdma_mr **mr)
 {
+	uint64_t at = (uintptr_t)addr;
 	struct region *r;
-	int rc = get(c, (uintptr_t)addr, len, false, &r);
+	int rc;
 
-	if (rc != 0)
-		return rc;
+	if (len == 0 || at == 0 || at + len < at || at + len > UINT64_MAX / 2) {
+		c->stats.failed++;
+		return -EINVAL;
+	}
+	crpc_mrcache_progress(c);
+	r = lookup(c, at, len);
+	if (r != NULL) {
+		c->stats.hits++;
+	} else {
+		rc = region_make(c, at, len, &r);
+		c->stats.misses += rc == 0;
+		c->stats.failed += rc != 0;
+		if (rc != 0)
+			return rc;
+	}
+	r->used = ++c->clock;
 	r->users++;
 	c->stats.users++;
 	*mr = &r->mr;
@@ -464,26 +374,12 @@ crpc_mrcache_put(struct crpc_mrcache *c, const struct crpc_rdma_mr *mr)
 		return;
 	if (!r->listed) {
 		region_dereg(c, r);
-	} else if (c->watch != NULL && !r->watched && !r->kept) {
+	} else if (c->watches && !r->watched) {
 		/* its unmapping would not be reported */
 		for (at = place_of(c, start_of(r)); c->list[at] != r; at++)
 			;
 		region_retire(c, at);
 	}
-}
-
-int
-crpc_mrcache_add(struct crpc_mrcache *c, void *addr, uint64_t len)
-{
-	struct region *r;
-
-	return get(c, (uintptr_t)addr, len, true, &r);
-}
-
-int
-crpc_mrcache_add_shm(struct crpc_mrcache *c, struct crpc_shm *seg)
-{
-	return crpc_mrcache_add(c, crpc_shm_header(seg), crpc_shm_size(seg));
 }
 
 int
@@ -493,7 +389,7 @@ crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len)
 	int rc = 0;
 
 	c->stats.invalidated += forget(c, start, end);
-	for (uint32_t i = 0; i <= c->conf.max_regions; i++) {
+	for (uint32_t i = 0; i < c->conf.max_regions; i++) {
 		if (c->region[i].mr.addr != NULL && start_of(&c->region[i]) < end &&
 			end_of(&c->region[i]) > start)
 			rc = -EBUSY;
@@ -505,41 +401,4 @@ const struct crpc_mrcache_stats *
 crpc_mrcache_stats(const struct crpc_mrcache *c)
 {
 	return &c->stats;
-}
-
-static int
-wrong(const char *rule, uint64_t found, uint64_t expected)
-{
-	return crpc_fail(-EFAULT, "cache of registrations: %s: %llu, expected %llu", rule,
-		(unsigned long long)found, (unsigned long long)expected);
-}
-
-int
-crpc_mrcache_check(const struct crpc_mrcache *c)
-{
-	uint64_t bytes = 0;
-	uint32_t n = 0, users = 0, listed = 0;
-
-	for (uint32_t i = 0; i <= c->conf.max_regions; i++) {
-		if (c->region[i].mr.addr == NULL)
-			continue;
-		n++;
-		bytes += c->region[i].mr.len;
-		users += c->region[i].users;
-		listed += c->region[i].listed;
-		if (!c->region[i].listed && c->region[i].users == 0)
-			return wrong("a region without users that is not listed", i, 0);
-	}
-	if (n != c->stats.regions || bytes != c->stats.bytes || users != c->stats.users)
-		return wrong("regions, or their bytes or users", n, c->stats.regions);
-	if (listed != c->n)
-		return wrong("regions listed", listed, c->n);
-	if (bytes > c->conf.max_bytes)
-		return wrong("bytes", bytes, c->conf.max_bytes);
-	for (uint32_t i = 1; i < c->n; i++) {
-		if (end_of(c->list[i - 1]) > start_of(c->list[i]))
-			return wrong("a region overlaps the next, ends at", end_of(c->list[i - 1]),
-				start_of(c->list[i]));
-	}
-	return 0;
 }

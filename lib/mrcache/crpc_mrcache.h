@@ -35,11 +35,11 @@
  *     and brk(), by userfaultfd, and a thread of the process reads it (mrcache_watch.h has the
  *     picture). The call that unmaps waits until the thread has read that, some 10 us, but for
  *     nothing else; so it never waits for the cache's owner, and the owner may unmap, too. The next
- *     get(), add() or progress() then gives the region out no more, and deregisters it with its
+ *     get() or progress() then gives the region out no more, and deregisters it with its
  *     last user. A get() after the call returned never gives an old region, unless another get() of
  *     that range ran during a madvise(), which is reported before the pages go. Page faults are not
  *     concerned: no page is protected, so none waits. Memory that can not be watched (before Linux
- *     6.7 mappings of files) stays registered only as long as it has users, or was given to add().
+ *     6.7 mappings of files) stays registered only as long as it has users.
  *
  *     It needs no privilege, but a container may forbid the system call, and kernels before 5.11
  *     want vm.unprivileged_userfaultfd = 1 or CAP_SYS_PTRACE. Where it is refused, it is logged
@@ -49,9 +49,8 @@
  *     A mapping that another userfaultfd watches counts as one that can not be watched. After
  *     fork() the child must not use the cache.
  *
- * Segments: crpc_mrcache_add_shm() registers a whole segment of lib/shm, with its arenas, once;
- * every buffer in it is then a hit. crpc_mrcache_add() does so for any range. Both stay until they
- * are invalidated: they are not evicted.
+ * Pools: get() of a whole pool or segment, which is put back before it is unmapped, makes every
+ * buffer in it a hit, and is not evicted.
  *
  * Trust: a peer that was given a key can read and write the whole region as long as it is
  * registered, not the buffer alone.
@@ -68,7 +67,6 @@
 CRPC_BEGIN_DECLS
 
 struct crpc_mrcache;
-struct crpc_shm;
 
 /** How to make a cache. Zero fields take the default. */
 struct crpc_mrcache_conf {
@@ -124,22 +122,6 @@ int crpc_mrcache_get(
 void crpc_mrcache_put(struct crpc_mrcache *c, const struct crpc_rdma_mr *mr);
 
 /**
- * Register a range now and keep it until it is invalidated.
- *
- * @return
- *   As crpc_mrcache_get().
- */
-int crpc_mrcache_add(struct crpc_mrcache *c, void *addr, uint64_t len);
-
-/**
- * The same for a whole segment. Invalidate it before crpc_shm_detach() or crpc_shm_free().
- *
- * @return
- *   As crpc_mrcache_get().
- */
-int crpc_mrcache_add_shm(struct crpc_mrcache *c, struct crpc_shm *seg);
-
-/**
  * Forget every region that overlaps a range, before it is unmapped.
  *
  * @return
@@ -149,7 +131,7 @@ int crpc_mrcache_add_shm(struct crpc_mrcache *c, struct crpc_shm *seg);
 int crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len);
 
 /**
- * Deregister what was unmapped, with conf.watch. get() and add() do it too; without them, this
+ * Deregister what was unmapped, with conf.watch. get() does it too; without it, this
  * gives the memory back: two loads if there is nothing.
  */
 void crpc_mrcache_progress(struct crpc_mrcache *c);
@@ -159,15 +141,6 @@ bool crpc_mrcache_watches(const struct crpc_mrcache *c);
 
 /** The counters. */
 const struct crpc_mrcache_stats *crpc_mrcache_stats(const struct crpc_mrcache *c);
-
-/**
- * Audit what holds between any two calls: regions sorted and disjoint, counts equal to what is
- * there. For tests.
- *
- * @return
- *   0, or -EFAULT; the log names the rule.
- */
-int crpc_mrcache_check(const struct crpc_mrcache *c);
 
 CRPC_END_DECLS
 

@@ -12,7 +12,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
@@ -22,7 +21,6 @@
 #include "crpc_log.h"
 #include "crpc_util.h"
 
-#define CACHES_MAX 64
 /* Events that one read takes. */
 #define READ_MAX 16
 #define FEATURES                                                                                   \
@@ -37,41 +35,34 @@
 #define UFFD_USER_MODE_ONLY 1
 #endif
 
-struct range {
-	uint64_t start, end;
-};
-
 static struct {
 	/* of the control path; the watcher never takes it */
 	pthread_mutex_t lock;
 	uint32_t users;
 	int fd, stop;
 	pthread_t thread;
-	struct range *range; /* one per region of any cache; they may overlap */
-	uint32_t nranges, room;
 	/* shared with the watcher */
 	_Atomic uint32_t busy;
 	_Atomic uint32_t gone; /* it has done with fd */
 	_Atomic uint64_t faults;
-	struct mrwatch *_Atomic cache[CACHES_MAX];
+	_Atomic uint64_t reports; /* so far; the newest lie in range[] */
+	struct {
+		_Atomic uint64_t start, end;
+	} range[MRWATCH_RANGES];
 } watch = {.lock = PTHREAD_MUTEX_INITIALIZER, .fd = -1, .stop = -1};
 
 /* ---- the watcher ---- */
 
 static void
-range_put(struct mrwatch *w, uint64_t start, uint64_t end)
+range_put(uint64_t start, uint64_t end)
 {
-	uint32_t tail = crpc_load_relaxed(&w->tail);
+	uint64_t n = crpc_load_relaxed(&watch.reports);
 
-	/* acquire: pairs with the owner's release of head: it has read what was there */
-	if (tail - crpc_load_acquire(&w->head) == MRWATCH_RANGES) {
-		crpc_store_release(&w->lost, 1);
-		return;
-	}
-	w->range[tail % MRWATCH_RANGES].start = start;
-	w->range[tail % MRWATCH_RANGES].end = end;
+	/* release, paired with the acquire of next(): who reads these sees that reports was n */
+	crpc_store_release(&watch.range[n % MRWATCH_RANGES].start, start);
+	crpc_store_release(&watch.range[n % MRWATCH_RANGES].end, end);
 	/* W1: release, pairs with O1 */
-	crpc_store_release(&w->tail, tail + 1);
+	crpc_store_release(&watch.reports, n + 1);
 }
 
 /* Wake threads that wait for a page: none should, but none may wait for ever. */
@@ -87,26 +78,12 @@ fault_wake(uint64_t addr)
 static void
 event_take(const struct uffd_msg *msg)
 {
-	uint64_t start, end;
-	struct mrwatch *w;
-
-	if (msg->event == UFFD_EVENT_UNMAP || msg->event == UFFD_EVENT_REMOVE) {
-		start = msg->arg.remove.start;
-		end = msg->arg.remove.end;
-	} else if (msg->event == UFFD_EVENT_REMAP) {
-		start = msg->arg.remap.from;
-		end = start + msg->arg.remap.len;
-	} else {
-		if (msg->event == UFFD_EVENT_PAGEFAULT)
-			fault_wake(msg->arg.pagefault.address);
-		return;
-	}
-	for (uint32_t i = 0; i < CACHES_MAX; i++) {
-		/* acquire: pairs with the release of join: the ring is empty, not garbage */
-		w = crpc_load_acquire(&watch.cache[i]);
-		if (w != NULL)
-			range_put(w, start, end);
-	}
+	if (msg->event == UFFD_EVENT_UNMAP || msg->event == UFFD_EVENT_REMOVE)
+		range_put(msg->arg.remove.start, msg->arg.remove.end);
+	else if (msg->event == UFFD_EVENT_REMAP)
+		range_put(msg->arg.remap.from, msg->arg.remap.from + msg->arg.remap.len);
+	else if (msg->event == UFFD_EVENT_PAGEFAULT)
+		fault_wake(msg->arg.pagefault.address);
 }
 
 static void *
@@ -124,7 +101,7 @@ watcher(void *arg)
 			continue;
 		/*
 		 * W0: before the read, which is what lets munmap() return; the kernel's own locks
-		 * order it before what follows there. seq_cst: leave() looks at it.
+		 * order it before what follows there.
 		 */
 		crpc_exchange_seq_cst(&watch.busy, 1);
 		n = read(watch.fd, msg, sizeof(msg));
@@ -144,6 +121,26 @@ __crpc_mrwatch_settle(void)
 	/* O0: acquire, pairs with W2. It is a few hundred instructions, unless it lost its core. */
 	while (crpc_unlikely(crpc_load_acquire(&watch.busy) != 0))
 		sched_yield();
+}
+
+bool
+__crpc_mrwatch_next(uint64_t *seen, uint64_t *start, uint64_t *end)
+{
+	uint64_t n = crpc_load_acquire(&watch.reports); /* O1 pairs with W1 */
+
+	if (crpc_likely(n == *seen))
+		return false;
+	*start = crpc_load_acquire(&watch.range[*seen % MRWATCH_RANGES].start);
+	*end = crpc_load_acquire(&watch.range[*seen % MRWATCH_RANGES].end);
+	/* the watcher was faster, or is just writing there: any range may be meant */
+	if (crpc_load_relaxed(&watch.reports) - *seen >= MRWATCH_RANGES) {
+		*start = 0;
+		*end = UINT64_MAX;
+		*seen = n;
+	} else {
+		++*seen;
+	}
+	return true;
 }
 
 uint64_t
@@ -178,30 +175,24 @@ fd_open(void)
 	return fd;
 }
 
-/* An fd takes one query: the first fd is queried for what there is, the second one is configured.
- */
+/* An fd takes one query, and refuses features that the kernel does not have. */
 static int
 fd_make(void)
 {
-	struct uffdio_api api = {.api = UFFD_API};
-	int fd = fd_open(), rc;
-	uint64_t has;
+	struct uffdio_api api;
+	int fd;
 
-	if (fd < 0)
-		return fd;
-	rc = ioctl(fd, UFFDIO_API, &api);
-	has = api.features;
-	close(fd);
-	if (rc != 0 || (has & FEATURES) != FEATURES)
-		return -EOPNOTSUPP;
-	fd = fd_open();
-	if (fd < 0)
-		return fd;
-	api = (struct uffdio_api){.api = UFFD_API, .features = FEATURES | (has & FEATURE_WP_ASYNC)};
-	if (ioctl(fd, UFFDIO_API, &api) == 0)
-		return fd;
-	close(fd);
-	return -EOPNOTSUPP;
+	for (uint64_t more = FEATURE_WP_ASYNC;; more = 0) {
+		fd = fd_open();
+		if (fd < 0)
+			return fd;
+		api = (struct uffdio_api){.api = UFFD_API, .features = FEATURES | more};
+		if (ioctl(fd, UFFDIO_API, &api) == 0)
+			return fd;
+		close(fd);
+		if (more == 0)
+			return -EOPNOTSUPP;
+	}
 }
 
 /* It runs on any core: its maker may be the only thread that is to run on its own. */
@@ -230,9 +221,6 @@ watch_fini(void)
 	close(watch.fd); /* from here on unmapping does not wait for the watcher */
 	close(watch.stop);
 	watch.fd = watch.stop = -1;
-	free(watch.range);
-	watch.range = NULL;
-	watch.nranges = watch.room = 0;
 }
 
 static int
@@ -252,39 +240,24 @@ watch_init(void)
 }
 
 int
-__crpc_mrwatch_join(struct mrwatch *w)
+__crpc_mrwatch_join(uint64_t *seen)
 {
-	uint32_t i = 0;
-	int rc = 0;
+	int rc;
 
 	pthread_mutex_lock(&watch.lock);
-	while (i < CACHES_MAX && crpc_load_relaxed(&watch.cache[i]) != NULL)
-		i++;
-	if (i == CACHES_MAX)
-		rc = -ENOSPC;
-	else if (watch.users == 0)
-		rc = watch_init();
-	if (rc == 0) {
-		watch.users++;
-		crpc_store_release(&watch.cache[i], w);
-	}
+	rc = watch.users == 0 ? watch_init() : 0;
+	watch.users += rc == 0;
 	pthread_mutex_unlock(&watch.lock);
+	*seen = crpc_load_relaxed(&watch.reports);
 	return rc;
 }
 
 void
-__crpc_mrwatch_leave(struct mrwatch *w)
+__crpc_mrwatch_leave(void)
 {
 	uint64_t one = 1;
-	uint32_t i = 0;
 
 	pthread_mutex_lock(&watch.lock);
-	while (crpc_load_relaxed(&watch.cache[i]) != w)
-		i++;
-	/* seq_cst with W0: it sees NULL, or we see it busy */
-	(void)crpc_exchange_seq_cst(&watch.cache[i], NULL);
-	while (crpc_load_seq_cst(&watch.busy) != 0)
-		sched_yield();
 	if (--watch.users == 0) {
 		while (write(watch.stop, &one, sizeof(one)) != sizeof(one))
 			;
@@ -297,69 +270,11 @@ __crpc_mrwatch_leave(struct mrwatch *w)
 	pthread_mutex_unlock(&watch.lock);
 }
 
-/* ---- ranges ---- */
-
-int
+bool
 __crpc_mrwatch_add(uint64_t start, uint64_t end)
 {
 	struct uffdio_register reg = {
 		.range = {.start = start, .len = end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
-	struct range *more;
-	int rc = 0;
 
-	pthread_mutex_lock(&watch.lock);
-	if (watch.nranges == watch.room) {
-		more = realloc(watch.range, (watch.room * 2 + 64) * sizeof(*more));
-		if (more == NULL) {
-			pthread_mutex_unlock(&watch.lock);
-			return -ENOMEM;
-		}
-		watch.range = more;
-		watch.room = watch.room * 2 + 64;
-	}
-	if (ioctl(watch.fd, UFFDIO_REGISTER, &reg) != 0)
-		rc = -errno;
-	else
-		watch.range[watch.nranges++] = (struct range){start, end};
-	pthread_mutex_unlock(&watch.lock);
-	return rc;
-}
-
-/* The end of what is watched from an address on, or if it is not, *next the start of the next. */
-static uint64_t
-covered_to(uint64_t at, uint64_t *next)
-{
-	uint64_t to = at;
-
-	for (uint32_t i = 0; i < watch.nranges; i++) {
-		if (watch.range[i].start <= at)
-			to = crpc_max(to, watch.range[i].end);
-		else
-			*next = crpc_min(*next, watch.range[i].start);
-	}
-	return to;
-}
-
-void
-__crpc_mrwatch_remove(uint64_t start, uint64_t end)
-{
-	struct uffdio_range gap;
-	uint64_t to, next;
-	uint32_t i = 0;
-
-	pthread_mutex_lock(&watch.lock);
-	while (watch.range[i].start != start || watch.range[i].end != end)
-		i++;
-	watch.range[i] = watch.range[--watch.nranges];
-	for (uint64_t at = start; at < end; at = to) {
-		next = end;
-		to = covered_to(at, &next);
-		if (to != at)
-			continue;
-		to = next;
-		gap = (struct uffdio_range){.start = at, .len = to - at};
-		/* it fails where something else is mapped now, which is not watched anyway */
-		ioctl(watch.fd, UFFDIO_UNREGISTER, &gap);
-	}
-	pthread_mutex_unlock(&watch.lock);
+	return ioctl(watch.fd, UFFDIO_REGISTER, &reg) == 0;
 }

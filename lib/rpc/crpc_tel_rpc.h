@@ -5,8 +5,7 @@
 /**
  * @file
  * Telemetry of a library of contexts and endpoints: the commands list, stats, latency, endpoints
- * and endpoint, and what a dump says of an endpoint, from tables. For the one file of the library
- * that defines tel_rpc:
+ * and endpoint, from tables. For the one file of the library that defines tel_rpc:
  *
  *     static struct crpc_tel_rpc tel_rpc = {.library = "udrpc", .counters = ..., ...};
  *
@@ -34,9 +33,7 @@ struct crpc_tel_rpc {
 	size_t num_counters;
 	const struct crpc_tel_counter *hists; /**< and its histograms, of ns. */
 	size_t num_hists;
-	size_t ep_size;                        /**< What is kept of an endpoint; it begins with */
-	const struct crpc_tel_counter *fields; /**< struct crpc_tel_rpc_ep. Fields of 64 bits. */
-	size_t num_fields;
+	size_t ep_size; /**< Of what is kept of an endpoint; it begins with crpc_tel_rpc_ep. */
 	/** Reports what endpoint number i of a context is now. false: there is none. */
 	bool (*ep_fill)(void *ep, const void *ctx, uint32_t i);
 	/** Writes what else there is of an endpoint; NULL: nothing. */
@@ -58,11 +55,33 @@ static struct crpc_tel_rpc tel_rpc;
 		CRPC_TEL_RPC_COUNTER(replies), CRPC_TEL_RPC_COUNTER(again),                        \
 		CRPC_TEL_RPC_COUNTER(malformed)
 
+/** A number of an endpoint. */
+struct crpc_tel_rpc_field {
+	const char *name; /**< Constant. */
+	uint64_t value;
+};
+
+/** Of an endpoint at most. */
+#define CRPC_TEL_RPC_FIELDS_MAX 24
+
 /** What every endpoint has. */
 struct crpc_tel_rpc_ep {
 	uint32_t id;
 	int32_t status;
+	uint32_t num_fields;
+	struct crpc_tel_rpc_field field[CRPC_TEL_RPC_FIELDS_MAX];
 };
+
+/** Say what an endpoint is. */
+static inline void
+crpc_tel_rpc_fill(struct crpc_tel_rpc_ep *ep, uint32_t id, int32_t status,
+	const struct crpc_tel_rpc_field *field, uint32_t n)
+{
+	ep->id = id;
+	ep->status = status;
+	ep->num_fields = (uint32_t)crpc_min(n, CRPC_TEL_RPC_FIELDS_MAX);
+	memcpy(ep->field, field, ep->num_fields * sizeof(*field));
+}
 
 /** A context's mailbox; behind it the counters, then the endpoints. */
 struct crpc_tel_rpc_box {
@@ -106,18 +125,6 @@ crpc_tel_rpc_answer(struct crpc_tel_box *box, const void *ctx, const void *stats
 	for (uint32_t i = 0; i < max_eps; i++)
 		b->neps += tel_rpc.ep_fill(crpc_tel_rpc_ep_at(b, b->neps), ctx, i);
 	crpc_tel_end(box);
-}
-
-/** Owner: a line for the endpoint that @p ep reports, and one for each of its fields. */
-static inline void
-crpc_tel_rpc_dump(const void *ep, FILE *out)
-{
-	const struct crpc_tel_rpc_ep *base = (const struct crpc_tel_rpc_ep *)ep;
-
-	fprintf(out, "%s %u: status %d\n", tel_rpc.endpoint, base->id, base->status);
-	for (size_t i = 0; i < tel_rpc.num_fields; i++)
-		fprintf(out, "  %s %" PRIu64 "\n", tel_rpc.fields[i].name,
-			crpc_tel_value(ep, &tel_rpc.fields[i]));
 }
 
 /**
@@ -211,7 +218,8 @@ crpc_tel_rpc_endpoint(const char *cmd, const char *params, struct rte_tel_data *
 	if (ep != NULL) {
 		rte_tel_data_start_dict(d);
 		rte_tel_data_add_dict_int(d, "status", ep->status);
-		crpc_tel_put_counters(d, tel_rpc.fields, tel_rpc.num_fields, ep);
+		for (uint32_t i = 0; i < ep->num_fields; i++)
+			crpc_tel_add_dict_uint(d, ep->field[i].name, ep->field[i].value);
 		if (tel_rpc.ep_more != NULL)
 			tel_rpc.ep_more(d, ep);
 	}

@@ -10,7 +10,7 @@
 #include <errno.h>
 #include <string.h>
 
-#include "crpc_log.h"
+#include "crpc_conf.h"
 #include "crpc_tensor.h"
 
 /* Offsets and lengths stay below it, so that their sum with a base is no pointer overflow. */
@@ -71,18 +71,12 @@ refuse_field(const struct crpc_tensor *t)
 {
 	uint32_t size = crpc_tensor_dtype_size(t->dtype);
 
-	if (size == 0)
-		crpc_err("tensor: type %u is none: expected 1 to %d", t->dtype, CRPC_TENSOR_F64);
-	else if (t->rank > CRPC_TENSOR_RANK_MAX)
-		crpc_err("tensor: rank %u: expected at most %d", t->rank, CRPC_TENSOR_RANK_MAX);
-	else if (t->offset % size != 0)
-		crpc_err("tensor: offset %llu: expected a multiple of the element's %u bytes",
-			(unsigned long long)t->offset, size);
-	for (uint32_t i = 0; i < t->rank && t->rank <= CRPC_TENSOR_RANK_MAX; i++) {
-		if (t->stride[i] < 0)
-			crpc_err("tensor: stride[%u] is %lld: expected 0 or more", i,
-				(long long)t->stride[i]);
-	}
+	if (crpc_outside("tensor", "type", t->dtype, 1, CRPC_TENSOR_F64) ||
+		crpc_outside("tensor", "rank", t->rank, 0, CRPC_TENSOR_RANK_MAX) ||
+		crpc_outside("tensor", "offset within an element", t->offset % size, 0, 0))
+		return -EINVAL;
+	for (uint32_t i = 0; i < t->rank; i++)
+		crpc_outside("tensor", "stride", (uint64_t)t->stride[i], 0, INT64_MAX);
 	return -EINVAL;
 }
 
@@ -221,51 +215,22 @@ finish(struct crpc_tensor *dst, struct crpc_tensor *t)
 	return rc == 0 ? hand_over(dst, t) : rc;
 }
 
+/* Strides and length of an array without gaps. A dimension of 0 counts as 1 in strides. */
 static int
-check_rank(uint32_t rank)
-{
-	if (rank <= CRPC_TENSOR_RANK_MAX)
-		return 0;
-	return crpc_fail(
-		-EINVAL, "tensor: rank %u: expected at most %d", rank, CRPC_TENSOR_RANK_MAX);
-}
-
-/* Shape, strides and length of an array without gaps. A dimension of 0 counts as 1 in strides. */
-static int
-set_dense(struct crpc_tensor *t, uint32_t size, uint32_t rank, const uint64_t *shape)
+set_dense(struct crpc_tensor *t, uint32_t size)
 {
 	uint64_t step = 1;
 	bool empty = false;
 
-	t->rank = (uint8_t)rank;
-	for (uint32_t i = rank; i-- > 0;) {
-		t->shape[i] = shape[i];
+	if (size == 0 || (t->offset & (size - 1)) != 0)
+		return refuse_field(t);
+	for (uint32_t i = t->rank; i-- > 0;) {
 		t->stride[i] = (int64_t)step;
-		if (!count_dim(&step, shape[i], &empty))
-			return refuse_many(shape, i);
+		if (!count_dim(&step, t->shape[i], &empty))
+			return refuse_many(t->shape, i);
 	}
 	t->length = empty ? 0 : step * size; /* limits of both: no overflow */
 	return 0;
-}
-
-int
-crpc_tensor_init(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t rank,
-	const uint64_t *shape, uint32_t segment, uint64_t offset)
-{
-	struct crpc_tensor t = {.magic = CRPC_TENSOR_MAGIC,
-		.version = CRPC_TENSOR_VERSION,
-		.dtype = (uint8_t)dtype,
-		.segment = segment,
-		.offset = offset};
-	uint32_t size = crpc_tensor_dtype_size(dtype);
-	int rc = check_rank(rank);
-
-	if (rc != 0)
-		return rc;
-	if (size == 0 || (offset & (size - 1)) != 0)
-		return refuse_field(&t);
-	rc = set_dense(&t, size, rank, shape);
-	return rc == 0 ? hand_over(dst, &t) : rc;
 }
 
 int
@@ -278,38 +243,25 @@ crpc_tensor_init_strided(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, 
 		.rank = (uint8_t)rank,
 		.segment = segment,
 		.offset = offset};
-	int rc = check_rank(rank);
+	int rc;
 
-	if (rc != 0)
-		return rc;
-	if (rank != 0) {
-		memcpy(t.shape, shape, rank * sizeof(shape[0]));
-		memcpy(t.stride, stride, rank * sizeof(stride[0]));
+	if (rank > CRPC_TENSOR_RANK_MAX)
+		return crpc_outside("tensor", "rank", rank, 0, CRPC_TENSOR_RANK_MAX);
+	for (uint32_t i = 0; i < rank; i++) {
+		t.shape[i] = shape[i];
+		t.stride[i] = stride != NULL ? stride[i] : 0;
 	}
-	return finish(dst, &t);
+	if (stride != NULL)
+		return finish(dst, &t);
+	rc = set_dense(&t, crpc_tensor_dtype_size(dtype));
+	return rc == 0 ? hand_over(dst, &t) : rc;
 }
 
 int
-crpc_tensor_view(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t rank,
-	const uint64_t *shape)
+crpc_tensor_init(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t rank,
+	const uint64_t *shape, uint32_t segment, uint64_t offset)
 {
-	struct crpc_tensor t = *src;
-	int rc = check_rank(rank);
-
-	memset(t.shape, 0, sizeof(t.shape));
-	memset(t.stride, 0, sizeof(t.stride));
-	if (rc == 0)
-		rc = set_dense(&t, crpc_tensor_dtype_size(t.dtype), rank, shape);
-	if (rc != 0)
-		return rc;
-	if (!crpc_tensor_is_contiguous(src) || crpc_tensor_elems(&t) != crpc_tensor_elems(src))
-		return crpc_fail(-EINVAL,
-			"tensor: a view needs an array without gaps of as many elements: %llu, "
-			"found %llu%s",
-			(unsigned long long)crpc_tensor_elems(&t),
-			(unsigned long long)crpc_tensor_elems(src),
-			crpc_tensor_is_contiguous(src) ? "" : " with gaps");
-	return finish(dst, &t);
+	return crpc_tensor_init_strided(dst, dtype, rank, shape, NULL, segment, offset);
 }
 
 int
@@ -335,55 +287,6 @@ crpc_tensor_slice(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32
 		t.stride[dim] *= (int64_t)step;
 	if (count != 0 && src->length != 0)
 		t.offset += first * (uint64_t)src->stride[dim] * size;
-	return finish(dst, &t);
-}
-
-int
-crpc_tensor_transpose(struct crpc_tensor *dst, const struct crpc_tensor *src, const uint32_t *perm)
-{
-	struct crpc_tensor t = *src;
-	uint32_t from, seen = 0;
-
-	for (uint32_t i = 0; i < src->rank; i++) {
-		from = perm != NULL ? perm[i] : src->rank - 1u - i;
-		if (from >= src->rank || (seen & 1u << from) != 0)
-			return crpc_fail(-EINVAL,
-				"tensor: perm[%u] is %u: expected each of 0 to %d once", i, from,
-				src->rank - 1);
-		seen |= 1u << from;
-		t.shape[i] = src->shape[from];
-		t.stride[i] = src->stride[from];
-	}
-	return finish(dst, &t);
-}
-
-int
-crpc_tensor_broadcast(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t rank,
-	const uint64_t *shape)
-{
-	struct crpc_tensor t = *src;
-	uint32_t k;
-
-	if (rank < src->rank || rank > CRPC_TENSOR_RANK_MAX)
-		return crpc_fail(-EINVAL,
-			"tensor: broadcast from rank %u to %u: expected no less, and at most %d",
-			src->rank, rank, CRPC_TENSOR_RANK_MAX);
-	t.rank = (uint8_t)rank;
-	for (uint32_t i = 0; i < rank; i++) {
-		t.shape[i] = shape[i];
-		t.stride[i] = 0;
-		if (i < rank - src->rank)
-			continue;
-		k = i - (rank - src->rank);
-		if (src->shape[k] == shape[i]) {
-			t.stride[i] = src->stride[k];
-		} else if (src->shape[k] != 1) {
-			return crpc_fail(-EINVAL,
-				"tensor: broadcast of dimension %u from %llu to %llu: expected 1 "
-				"or the same",
-				k, (unsigned long long)src->shape[k], (unsigned long long)shape[i]);
-		}
-	}
 	return finish(dst, &t);
 }
 
@@ -414,28 +317,3 @@ crpc_tensor_is_contiguous(const struct crpc_tensor *t)
 	return true;
 }
 
-bool
-crpc_tensor_same_shape(const struct crpc_tensor *a, const struct crpc_tensor *b)
-{
-	return a->rank == b->rank && memcmp(a->shape, b->shape, sizeof(a->shape)) == 0;
-}
-
-bool
-crpc_tensor_equal(const struct crpc_tensor *a, const struct crpc_tensor *b)
-{
-	if (a->dtype != b->dtype || a->segment != b->segment || a->offset != b->offset ||
-		a->length != b->length || !crpc_tensor_same_shape(a, b))
-		return false;
-	for (uint32_t i = 0; i < a->rank; i++) {
-		if (a->shape[i] > 1 && a->stride[i] != b->stride[i])
-			return false;
-	}
-	return true;
-}
-
-bool
-crpc_tensor_overlap(const struct crpc_tensor *a, const struct crpc_tensor *b)
-{
-	return a->segment == b->segment && a->length != 0 && b->length != 0 &&
-		a->offset < b->offset + b->length && b->offset < a->offset + a->length;
-}

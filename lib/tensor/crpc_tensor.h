@@ -175,22 +175,13 @@ int crpc_tensor_init(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint
 	const uint64_t *shape, uint32_t segment, uint64_t offset);
 
 /**
- * Describe an array whose strides are given, in elements.
+ * Describe an array whose strides are given, in elements; NULL: as crpc_tensor_init().
  *
  * @return
  *   As crpc_tensor_init(); -EINVAL also for a negative stride.
  */
 int crpc_tensor_init_strided(struct crpc_tensor *dst, enum crpc_tensor_dtype dtype, uint32_t rank,
 	const uint64_t *shape, const int64_t *stride, uint32_t segment, uint64_t offset);
-
-/**
- * View an array without gaps in another shape.
- *
- * @return
- *   0, or -EINVAL: it has gaps, or the shape has another number of elements.
- */
-int crpc_tensor_view(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t rank,
-	const uint64_t *shape);
 
 /**
  * Take `count` entries of one dimension: first, first + step, ...
@@ -200,29 +191,6 @@ int crpc_tensor_view(struct crpc_tensor *dst, const struct crpc_tensor *src, uin
  */
 int crpc_tensor_slice(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t dim,
 	uint64_t first, uint64_t count, uint64_t step);
-
-/**
- * Reorder the dimensions: dimension i of *dst is dimension perm[i] of *src.
- *
- * @param dst, src
- *   May be the same.
- * @param perm
- *   Each of 0 to rank - 1 once; NULL reverses.
- * @return
- *   0, or -EINVAL: perm is no permutation.
- */
-int crpc_tensor_transpose(
-	struct crpc_tensor *dst, const struct crpc_tensor *src, const uint32_t *perm);
-
-/**
- * Repeat an array to a larger shape by strides of 0: dimensions are aligned at the last one, and
- * one of 1 or a missing one is repeated. The result may be read only.
- *
- * @return
- *   0, -EINVAL (the shapes do not fit), -EOVERFLOW.
- */
-int crpc_tensor_broadcast(struct crpc_tensor *dst, const struct crpc_tensor *src, uint32_t rank,
-	const uint64_t *shape);
 
 /* ---- asking; of descriptors that were built or checked ---- */
 
@@ -234,43 +202,11 @@ crpc_tensor_dtype_size(uint32_t dtype)
 	return dtype <= CRPC_TENSOR_F64 ? UINT64_C(0x8422884422110) >> 4 * dtype & 0xf : 0;
 }
 
-/** "f32", "bf16", ...; NULL for no such type. */
-const char *crpc_tensor_dtype_name(uint32_t dtype);
-
 /** Number of elements. */
 uint64_t crpc_tensor_elems(const struct crpc_tensor *t);
 
 /** True if it has no gaps and the last dimension runs fastest. */
 bool crpc_tensor_is_contiguous(const struct crpc_tensor *t);
-
-/** True if both have the same dimensions. */
-bool crpc_tensor_same_shape(const struct crpc_tensor *a, const struct crpc_tensor *b);
-
-/**
- * True if both name the same elements, of the same type, in the same order.
- *
- * The stride of a dimension of 1 moves nothing and does not count.
- */
-bool crpc_tensor_equal(const struct crpc_tensor *a, const struct crpc_tensor *b);
-
-/** True if some byte may belong to both: their spans meet. */
-bool crpc_tensor_overlap(const struct crpc_tensor *a, const struct crpc_tensor *b);
-
-/**
- * Write a descriptor as one line of text, whatever stands in it:
- * "f32[2,3] stride [3,1] segment 0 bytes 128..151".
- *
- * @param t
- *   Need not be checked.
- * @param buf, len
- *   Where; CRPC_TENSOR_TEXT_MAX bytes always suffice. A shorter buffer cuts the text off.
- * @return
- *   buf.
- */
-const char *crpc_tensor_text(const struct crpc_tensor *t, char *buf, size_t len);
-
-/** Bytes that crpc_tensor_text() writes at most, with the terminating zero. */
-#define CRPC_TENSOR_TEXT_MAX 512
 
 CRPC_END_DECLS
 

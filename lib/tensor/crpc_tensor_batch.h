@@ -9,9 +9,9 @@
  *     asks                                         does
  *     crpc_tensor_batch_init(&b, 0)                r = crpc_tensor_runner_create(&conf)
  *     x = crpc_tensor_batch_array(&b, &tx)         crpc_tensor_runner_add(r, 256, 2, 1, fn, ctx)
- *     y = crpc_tensor_batch_array(&b, &ty)
- *     crpc_tensor_batch_op(&b, CRPC_TENSOR_OP_COPY,
- *             &(struct crpc_tensor_args){.nin = 1, .nout = 1, .arg = {x, y}})
+ *     y, z in the same way
+ *     crpc_tensor_batch_op(&b, 256,
+ *             &(struct crpc_tensor_args){.nin = 2, .nout = 1, .arg = {x, y, z}})
  *             -- b.bytes, b.len, by any way -->    n = crpc_tensor_runner_run(r, bytes, len,
  *             <-- one status per operation --                block, size, peer, status)
  *
@@ -46,12 +46,9 @@ CRPC_BEGIN_DECLS
 /** Flag: the first operation that fails cancels those behind it. */
 #define CRPC_TENSOR_BATCH_STOP 1u
 
-/** Operations that every runner has. Others have codes from CRPC_TENSOR_OP_USER on. */
+/** Operations: what they do is the user's, crpc_tensor_runner_add(), but for one. */
 enum crpc_tensor_op_code {
-	CRPC_TENSOR_OP_NONE = 1,  /**< Any arrays: they are checked, and nothing is done. */
-	CRPC_TENSOR_OP_COPY = 2,  /**< 1 input, 1 output: crpc_tensor_copy(), which converts. */
-	CRPC_TENSOR_OP_SCALE = 3, /**< 1 output y: y = value * y. */
-	CRPC_TENSOR_OP_AXPY = 4,  /**< 1 input x, 1 output y: y = value * x + y. */
+	CRPC_TENSOR_OP_NONE = 1, /**< Any arrays: they are checked, and nothing is done. */
 	CRPC_TENSOR_OP_USER = 256,
 };
 
@@ -172,18 +169,10 @@ struct crpc_tensor_runner_conf {
 	uint64_t elems_max;
 };
 
-/** Counters since create. */
-struct crpc_tensor_runner_stats {
-	uint64_t batches; /**< Run. */
-	uint64_t refused; /**< Messages that were no batch. */
-	uint64_t ops;     /**< Operations with status 0. */
-	uint64_t failed;  /**< Operations with another status. */
-};
-
 struct crpc_tensor_runner;
 
 /**
- * Create a runner with the operations that every runner has.
+ * Create a runner, which has CRPC_TENSOR_OP_NONE.
  *
  * @return
  *   The runner, or NULL with errno: EINVAL (more than CRPC_TENSOR_SEGMENTS_MAX segments), ENOMEM.
@@ -231,10 +220,6 @@ int crpc_tensor_runner_add(struct crpc_tensor_runner *r, uint32_t code, uint32_t
  */
 int crpc_tensor_runner_run(struct crpc_tensor_runner *r, const void *bytes, uint32_t len,
 	void *block, uint64_t size, uint32_t peer, int32_t *status);
-
-/** The counters. */
-void crpc_tensor_runner_stats(
-	const struct crpc_tensor_runner *r, struct crpc_tensor_runner_stats *stats);
 
 CRPC_END_DECLS
 

@@ -13,7 +13,6 @@
 
 #include "crpc_log.h"
 #include "crpc_tensor_batch.h"
-#include "crpc_tensor_math.h"
 
 #define ELEMS_MAX_DEFAULT (UINT64_C(1) << 30)
 #define ANY               UINT8_MAX /* number of arrays that is not checked */
@@ -27,7 +26,6 @@ struct op {
 /* What every message needs lies together in front: between two messages the caches forget it. */
 struct crpc_tensor_runner {
 	uint64_t elems_max;
-	struct crpc_tensor_runner_stats stats;
 	struct crpc_tensor_space space;
 	struct crpc_tensor_segment segment[CRPC_TENSOR_SEGMENTS_MAX];
 	struct op user[CRPC_TENSOR_BATCH_OPS_MAX];
@@ -42,38 +40,14 @@ struct batch {
 	const struct crpc_tensor_op *op;
 };
 
-/* ---- operations of every runner ---- */
-
+/* What every runner has. */
 static int
 op_none(void *ctx, const struct crpc_tensor_call *call)
 {
 	return 0;
 }
 
-static int
-op_copy(void *ctx, const struct crpc_tensor_call *call)
-{
-	return crpc_tensor_copy(call->t[1], call->ptr[1], call->t[0], call->ptr[0]);
-}
-
-static int
-op_scale(void *ctx, const struct crpc_tensor_call *call)
-{
-	return crpc_tensor_scale(call->t[0], call->ptr[0], call->value);
-}
-
-static int
-op_axpy(void *ctx, const struct crpc_tensor_call *call)
-{
-	return crpc_tensor_axpy(call->t[1], call->ptr[1], call->value, call->t[0], call->ptr[0]);
-}
-
-static const struct op builtin[] = {
-	[CRPC_TENSOR_OP_NONE] = {op_none, NULL, ANY, ANY},
-	[CRPC_TENSOR_OP_COPY] = {op_copy, NULL, 1, 1},
-	[CRPC_TENSOR_OP_SCALE] = {op_scale, NULL, 0, 1},
-	[CRPC_TENSOR_OP_AXPY] = {op_axpy, NULL, 1, 1},
-};
+static const struct op none = {op_none, NULL, ANY, ANY};
 
 /* The operation of that code, or NULL. */
 static const struct op *
@@ -81,8 +55,8 @@ find_op(const struct crpc_tensor_runner *r, uint32_t code)
 {
 	const struct op *op = NULL;
 
-	if (code < CRPC_DIM(builtin))
-		op = &builtin[code];
+	if (code == CRPC_TENSOR_OP_NONE)
+		op = &none;
 	else if (code >= CRPC_TENSOR_OP_USER && code - CRPC_TENSOR_OP_USER < CRPC_DIM(r->user))
 		op = &r->user[code - CRPC_TENSOR_OP_USER];
 	return op != NULL && op->fn != NULL ? op : NULL;
@@ -146,12 +120,6 @@ crpc_tensor_runner_add(struct crpc_tensor_runner *r, uint32_t code, uint32_t nin
 	return 0;
 }
 
-void
-crpc_tensor_runner_stats(const struct crpc_tensor_runner *r, struct crpc_tensor_runner_stats *stats)
-{
-	*stats = r->stats;
-}
-
 /* ---- running ---- */
 
 /* Copy the message, and find its parts. */
@@ -202,13 +170,21 @@ take_arg(const struct crpc_tensor_runner *r, const struct crpc_tensor *t, bool w
 	return rc;
 }
 
+/* Whether some byte may belong to both. */
+static inline bool
+overlap(const struct crpc_tensor *a, const struct crpc_tensor *b)
+{
+	return a->segment == b->segment && a->length != 0 && b->length != 0 &&
+		a->offset < b->offset + b->length && b->offset < a->offset + a->length;
+}
+
 /* No output may meet another array: the code would read what it has just written. */
 static inline int
 check_apart(const struct crpc_tensor_call *call)
 {
 	for (uint32_t i = call->nin; i < call->nin + call->nout; i++) {
 		for (uint32_t k = 0; k < i; k++) {
-			if (crpc_tensor_overlap(call->t[i], call->t[k]))
+			if (overlap(call->t[i], call->t[k]))
 				return crpc_fail(-ENOTUNIQ,
 					"tensor: arrays %u and %u of an operation overlap, and one "
 					"is written",
@@ -276,21 +252,13 @@ crpc_tensor_runner_run(struct crpc_tensor_runner *r, const void *bytes, uint32_t
 	bool canceled = false;
 	int rc = take_batch(r, bytes, len, &b);
 
-	if (rc != 0) {
-		r->stats.refused++;
+	if (rc != 0)
 		return rc;
-	}
 	r->segment[0] = (struct crpc_tensor_segment){block, size};
 	for (uint32_t i = 0; i < b.head->nops; i++) {
 		status[i] = canceled ? -ECANCELED : run_op(r, &b, &b.op[i], peer);
-		if (status[i] == 0) {
-			r->stats.ops++;
-			continue;
-		}
-		r->stats.failed++;
-		canceled = (b.head->flags & CRPC_TENSOR_BATCH_STOP) != 0;
+		canceled = status[i] != 0 && (b.head->flags & CRPC_TENSOR_BATCH_STOP) != 0;
 	}
 	r->segment[0] = (struct crpc_tensor_segment){NULL, 0};
-	r->stats.batches++;
 	return b.head->nops;
 }

@@ -82,13 +82,11 @@ crpc_tensor_bulk_create(const struct crpc_tensor_bulk_conf *conf)
 	struct crpc_tensor_bulk *n;
 
 	if (conf->ctx == NULL || conf->ep == NULL || conf->bulk == NULL || conf->conn == NULL ||
-		(uintptr_t)conf->block % CRPC_CACHE_LINE != 0) {
-		errno = crpc_fail(EINVAL,
+		(uintptr_t)conf->block % CRPC_CACHE_LINE != 0)
+		return crpc_null(crpc_fail(-EINVAL,
 			"tensor_bulk: ctx, ep, bulk or conn is NULL, or the block is not aligned to "
 			"%d",
-			CRPC_CACHE_LINE);
-		return NULL;
-	}
+			CRPC_CACHE_LINE));
 	n = calloc(1, sizeof(*n));
 	if (n == NULL)
 		return NULL;
@@ -116,16 +114,17 @@ tag_of(uint64_t serial, uint32_t array)
 static int
 op_between(uint32_t from, uint32_t to)
 {
+	static const uint8_t ops[][2] = {[CRPC_UNPACK_F32_TO_BF16] = {CRPC_TENSOR_F32,
+						 CRPC_TENSOR_BF16},
+		[CRPC_UNPACK_BF16_TO_F32] = {CRPC_TENSOR_BF16, CRPC_TENSOR_F32},
+		[CRPC_UNPACK_F32_TO_F16] = {CRPC_TENSOR_F32, CRPC_TENSOR_F16},
+		[CRPC_UNPACK_F16_TO_F32] = {CRPC_TENSOR_F16, CRPC_TENSOR_F32}};
+
 	if (from == to)
 		return CRPC_UNPACK_COPY;
-	if (from == CRPC_TENSOR_F32 && to == CRPC_TENSOR_BF16)
-		return CRPC_UNPACK_F32_TO_BF16;
-	if (from == CRPC_TENSOR_BF16 && to == CRPC_TENSOR_F32)
-		return CRPC_UNPACK_BF16_TO_F32;
-	if (from == CRPC_TENSOR_F32 && to == CRPC_TENSOR_F16)
-		return CRPC_UNPACK_F32_TO_F16;
-	if (from == CRPC_TENSOR_F16 && to == CRPC_TENSOR_F32)
-		return CRPC_UNPACK_F16_TO_F32;
+	for (uint32_t op = 0; op < CRPC_DIM(ops); op++)
+		if (ops[op][0] == from && ops[op][1] == to && from != 0)
+			return (int)op;
 	return -EOPNOTSUPP;
 }
 
@@ -337,6 +336,15 @@ job_read(struct crpc_tensor_bulk *n, struct net_job *job, const struct crpc_req 
 	return rc;
 }
 
+/* One that wants no answer is ended too. */
+static void
+request_refuse(struct crpc_tensor_bulk *n, uint64_t now_ns, uint64_t token, int rc)
+{
+	n->stats.refused++;
+	if (crpc_copyrpc_fail(n->conf.ctx, now_ns, token, rc) != 0)
+		crpc_copyrpc_release(n->conf.ctx, now_ns, token);
+}
+
 static void
 job_take(struct crpc_tensor_bulk *n, uint64_t now_ns, const struct crpc_req *req)
 {
@@ -354,10 +362,7 @@ job_take(struct crpc_tensor_bulk *n, uint64_t now_ns, const struct crpc_req *req
 		return;
 	}
 	crpc_err("tensor_bulk: a request of %u bytes is refused: error %d", req->len, rc);
-	n->stats.refused++;
-	/* One that wants no answer is ended too. */
-	if (crpc_copyrpc_fail(n->conf.ctx, now_ns, req->token, rc) != 0)
-		crpc_copyrpc_release(n->conf.ctx, now_ns, req->token);
+	request_refuse(n, now_ns, req->token, rc);
 }
 
 static void
@@ -410,10 +415,9 @@ job_end(struct crpc_tensor_bulk *n, uint64_t now_ns, struct net_job *job)
 	if (rc == 0)
 		rc = crpc_copyrpc_reply(n->conf.ctx, now_ns, job->token, status,
 			(uint32_t)nops * (uint32_t)sizeof(status[0]));
+	if (rc != 0)
+		request_refuse(n, now_ns, job->token, rc);
 	n->stats.served += rc == 0;
-	n->stats.refused += rc != 0;
-	if (rc != 0 && crpc_copyrpc_fail(n->conf.ctx, now_ns, job->token, rc) != 0)
-		crpc_copyrpc_release(n->conf.ctx, now_ns, job->token);
 	job->used = false;
 }
 

@@ -69,7 +69,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 
 #include "crpc_hist.h"
 #include "crpc_rdma.h"
@@ -123,7 +122,7 @@ struct crpc_udrpc_conf {
 	uint64_t seed;
 };
 
-/** Counters of a context since create or the last crpc_udrpc_stats_reset(). */
+/** Counters of a context since create. */
 struct crpc_udrpc_stats {
 	struct crpc_rpc_counts rpc;
 	uint64_t bursts; /**< crpc_rdma_ud_post() calls that posted something: doorbells. */
@@ -222,12 +221,6 @@ void crpc_udrpc_ep_shutdown(struct crpc_udrpc_ep *ep);
  *   the peer, or the datagram queue broke), -ETIMEDOUT (the peer does not answer any more).
  */
 int crpc_udrpc_ep_status(const struct crpc_udrpc_ep *ep);
-
-/** Calls of this endpoint that are open: accepted, and not yet completed by poll(). */
-uint32_t crpc_udrpc_ep_open_calls(const struct crpc_udrpc_ep *ep);
-
-/** The rate that congestion control gives the endpoint now, bytes per second. */
-uint64_t crpc_udrpc_ep_rate(const struct crpc_udrpc_ep *ep);
 
 /**
  * Make a call. It goes with the next flush() or poll().
@@ -384,21 +377,9 @@ uint32_t crpc_udrpc_flush(struct crpc_udrpc *ctx, uint64_t now_ns);
 /** The counters, live; read them from the context's thread or after it stopped. */
 const struct crpc_udrpc_stats *crpc_udrpc_stats(const struct crpc_udrpc *ctx);
 
-/** Zero the counters and histograms. */
-void crpc_udrpc_stats_reset(struct crpc_udrpc *ctx);
-
-/**
- * Write the state of all endpoints as text: credits, rate, slots that are taken; and of the
- * device's queues (crpc_rdma_dump()).
- *
- * @return
- *   0, or -EIO if a write failed.
- */
-int crpc_udrpc_dump(const struct crpc_udrpc *ctx, FILE *out);
-
 /**
  * Audit the invariants that hold between any two calls: credits at home and credits out are those
- * of the endpoint, slots free or taken but not both, lists consistent. Slow, for tests.
+ * of the endpoint, slots counted once. Slow, for tests.
  *
  * @param ctx
  *   The context.

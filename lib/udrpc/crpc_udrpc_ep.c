@@ -4,6 +4,7 @@
  */
 #include <sys/random.h>
 
+#include "crpc_conf.h"
 #include "udrpc_pvt.h"
 
 /*
@@ -99,21 +100,15 @@ crpc_udrpc_ep_addr(const struct crpc_udrpc_ep *ep, uint8_t addr[CRPC_UDRPC_ADDR_
 static int
 addr_check(const struct crpc_udrpc_ep *ep, const struct wire_addr *a)
 {
-	if (a->magic != WIRE_ADDR_MAGIC)
-		return crpc_fail(-EPROTO,
-			"endpoint %u: the peer's address begins with 0x%08x, expected 0x%08x",
-			ep->id, a->magic, WIRE_ADDR_MAGIC);
-	if (a->version != WIRE_VERSION || a->flags != 0)
-		return crpc_fail(-EPROTO,
-			"endpoint %u: the peer speaks version %u, flags 0x%x; expected %u, 0x0",
-			ep->id, a->version, a->flags, WIRE_VERSION);
-	if (a->session >= CRPC_UDRPC_EPS_MAX || a->slots == 0 || a->max_msg == 0 ||
-		a->pkt_max < CRPC_UDRPC_PKT_MIN)
-		return crpc_fail(-EPROTO,
-			"endpoint %u: the peer's address has session %u, %u slots, messages of %u "
-			"and packets of %u bytes: out of range",
-			ep->id, a->session, a->slots, a->max_msg, a->pkt_max);
-	return 0;
+	const struct crpc_field fields[] = {{"magic", a->magic, WIRE_ADDR_MAGIC, WIRE_ADDR_MAGIC},
+		{"version", a->version, WIRE_VERSION, WIRE_VERSION},
+		{"flags", a->flags, 0, 0},
+		{"session", a->session, 0, CRPC_UDRPC_EPS_MAX - 1},
+		{"slots", a->slots, 1, UINT32_MAX},
+		{"max_msg", a->max_msg, 1, UINT32_MAX},
+		{"pkt_max", a->pkt_max, CRPC_UDRPC_PKT_MIN, UINT32_MAX}};
+
+	return crpc_address_check(ep->user_id, fields, CRPC_DIM(fields));
 }
 
 int
@@ -249,16 +244,4 @@ int
 crpc_udrpc_ep_status(const struct crpc_udrpc_ep *ep)
 {
 	return ep->err;
-}
-
-uint32_t
-crpc_udrpc_ep_open_calls(const struct crpc_udrpc_ep *ep)
-{
-	return ep->calls.open;
-}
-
-uint64_t
-crpc_udrpc_ep_rate(const struct crpc_udrpc_ep *ep)
-{
-	return (uint64_t)ep->timely.rate;
 }

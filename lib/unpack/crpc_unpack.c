@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "crpc_atomic.h"
-#include "crpc_log.h"
+#include "crpc_conf.h"
 #include "unpack_cpu.h"
 
 struct crpc_unpack {
@@ -18,7 +18,6 @@ struct crpc_unpack {
 	void *state;
 	uint32_t max_jobs;
 	uint32_t open;
-	struct crpc_unpack_stats stats;
 };
 
 static const struct crpc_unpack_ops *engines[CRPC_UNPACK_ENGINES_MAX] = {&__crpc_unpack_cpu};
@@ -50,12 +49,6 @@ crpc_unpack_find(const char *name)
 	return NULL;
 }
 
-const char *
-crpc_unpack_name(uint32_t i)
-{
-	return i < nengines ? engines[i]->name : NULL;
-}
-
 static void
 say_unknown(const char *name)
 {
@@ -79,10 +72,9 @@ crpc_unpack_create(const char *name, const struct crpc_unpack_conf *conf)
 		say_unknown(name);
 		return crpc_null(-ENOENT);
 	}
-	if (full.max_jobs == 0)
-		full.max_jobs = 64;
-	if (full.stream_bytes == 0)
-		full.stream_bytes = CRPC_UNPACK_STREAM_BYTES;
+	CRPC_CONF_DEFAULT(full.stream_bytes, CRPC_UNPACK_STREAM_BYTES);
+	if (CRPC_CONF(&full, max_jobs, 64, 1, CRPC_UNPACK_JOBS_MAX))
+		return crpc_null(-EINVAL);
 	u = calloc(1, sizeof(*u));
 	if (u == NULL)
 		return NULL;
@@ -148,15 +140,8 @@ crpc_unpack_submit(
 	if (rc != 0)
 		return rc;
 	rc = u->open < u->max_jobs ? u->ops->submit(u->state, desc, n, job) : -EAGAIN;
-	u->stats.again += rc == -EAGAIN;
-	if (rc != 0)
-		return rc;
-	u->open++;
-	u->stats.jobs++;
-	u->stats.descs += n;
-	for (uint32_t i = 0; i < n; i++)
-		u->stats.bytes += desc[i].len;
-	return 0;
+	u->open += rc == 0;
+	return rc;
 }
 
 void
@@ -171,12 +156,7 @@ crpc_unpack_done(struct crpc_unpack *u, uint64_t job)
 {
 	int rc = u->ops->done(u->state, job);
 
-	if (rc == -EAGAIN) {
-		u->stats.polls++;
-		return rc;
-	}
-	u->open -= u->open != 0;
-	u->stats.failed += rc != 0;
+	u->open -= rc != -EAGAIN && u->open != 0;
 	return rc;
 }
 
@@ -187,7 +167,6 @@ crpc_unpack_stop(struct crpc_unpack *u)
 
 	if (rc != 0)
 		return -EAGAIN;
-	u->stats.failed += u->open;
 	u->open = 0;
 	return 0;
 }
@@ -202,12 +181,6 @@ uint32_t
 crpc_unpack_open_jobs(const struct crpc_unpack *u)
 {
 	return u->open;
-}
-
-const struct crpc_unpack_stats *
-crpc_unpack_stats(const struct crpc_unpack *u)
-{
-	return &u->stats;
 }
 
 uint64_t

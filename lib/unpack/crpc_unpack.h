@@ -62,9 +62,12 @@ struct crpc_unpack_desc {
 	uint32_t op;  /**< enum crpc_unpack_op. */
 };
 
+/** Jobs of a state that are open at most. */
+#define CRPC_UNPACK_JOBS_MAX (1u << 16)
+
 /** How to make a state. Zero fields take the default. */
 struct crpc_unpack_conf {
-	/** Jobs that are open at a time at most; default 64. */
+	/** Jobs that are open at a time at most; default 64, at most CRPC_UNPACK_JOBS_MAX. */
 	uint32_t max_jobs;
 	/** Jobs from this many written bytes on go around the caches, if the engine is the CPU;
 	 *  default CRPC_UNPACK_STREAM_BYTES. UINT64_MAX: never. */
@@ -110,16 +113,6 @@ struct crpc_unpack_ops {
 /** A state of an engine. */
 struct crpc_unpack;
 
-/** Counters of a state; exact. */
-struct crpc_unpack_stats {
-	uint64_t jobs;   /**< Submitted. */
-	uint64_t descs;  /**< Descriptors of them. */
-	uint64_t bytes;  /**< Source bytes of them. */
-	uint64_t again;  /**< submit() returned -EAGAIN. */
-	uint64_t failed; /**< Jobs that ended with an error. */
-	uint64_t polls;  /**< done() returned -EAGAIN. */
-};
-
 /**
  * Add an engine. Before threads start.
  *
@@ -133,9 +126,6 @@ int crpc_unpack_register(const struct crpc_unpack_ops *ops);
 
 /** The engine of that name, or NULL. */
 const struct crpc_unpack_ops *crpc_unpack_find(const char *name);
-
-/** The name of the i-th engine, or NULL behind the last one. */
-const char *crpc_unpack_name(uint32_t i);
 
 /**
  * Make a state, once; not for a datapath: it may take milliseconds.
@@ -210,9 +200,6 @@ const struct crpc_unpack_ops *crpc_unpack_engine(const struct crpc_unpack *u);
 
 /** Jobs that are open. */
 uint32_t crpc_unpack_open_jobs(const struct crpc_unpack *u);
-
-/** The counters. */
-const struct crpc_unpack_stats *crpc_unpack_stats(const struct crpc_unpack *u);
 
 /** States made of any engine since the program began: it must not grow with the chunks. */
 uint64_t crpc_unpack_states_made(void);

@@ -24,7 +24,7 @@
 /* Devices that may be in use at a time, by their number. */
 #define DEVICES_MAX 64
 #define STOP_NS     100000000u
-#define SLOT_BITS   16
+#define SLOT_BITS   16 /* CRPC_UNPACK_JOBS_MAX */
 
 struct dma_job {
 	uint64_t id;         /* 0: free */
@@ -91,36 +91,28 @@ device_start(int16_t dev, const struct rte_dma_info *info)
 static int
 dma_create(const struct crpc_unpack_conf *conf, void **state)
 {
+	struct dma *d = calloc(1, sizeof(*d) + conf->max_jobs * sizeof(d->job[0]));
 	struct rte_dma_info info;
-	struct dma *d;
-	int rc;
+	int rc = -ENODEV;
 
-	if (conf->max_jobs > 1u << SLOT_BITS)
-		return crpc_fail(-EINVAL, "dmadev: max_jobs is %u; at most %u", conf->max_jobs,
-			1u << SLOT_BITS);
-	d = calloc(1, sizeof(*d) + conf->max_jobs * sizeof(d->job[0]));
 	if (d == NULL)
 		return -ENOMEM;
 	d->max_jobs = conf->max_jobs;
 	d->rung = true;
 	d->dev = device_find(conf->arg, &info);
-	rc = -ENODEV;
 	if (d->dev < 0) {
 		crpc_err("dmadev: %s is no free DMA device that copies between addresses of the "
 			 "process; the EAL's --vdev=dma_skeleton makes one in software",
 			conf->arg != NULL ? conf->arg : "there");
-		goto err_state;
-	}
-	rc = device_start(d->dev, &info);
-	if (rc != 0) {
+	} else {
+		rc = device_start(d->dev, &info);
+		if (rc == 0) {
+			*state = d;
+			return 0;
+		}
 		crpc_err("dmadev: starting %s: error %d", info.dev_name, rc);
 		crpc_store_release(&taken[d->dev], 0);
-		goto err_state;
 	}
-	*state = d;
-	return 0;
-
-err_state:
 	free(d);
 	return rc;
 }

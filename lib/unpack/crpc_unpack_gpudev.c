@@ -24,7 +24,7 @@
 /* Bytes that a thread moves, and blocks of a descriptor at most. */
 #define THREAD_BYTES 64u
 #define BLOCKS_MAX   64u
-#define JOB_BITS     16
+#define JOB_BITS     16 /* CRPC_UNPACK_JOBS_MAX */
 
 /* The kernel for several GPUs, as nvcc made it. */
 extern const unsigned char __crpc_gpudev_fatbin[];
@@ -220,9 +220,6 @@ gpu_create(const struct crpc_unpack_conf *conf, void **state)
 	struct gpu *g;
 	int rc;
 
-	if (conf->max_jobs > 1u << JOB_BITS)
-		return crpc_fail(-EINVAL, "gpudev: max_jobs is %u; at most %u", conf->max_jobs,
-			1u << JOB_BITS);
 	g = calloc(1, sizeof(*g));
 	if (g == NULL)
 		return -ENOMEM;

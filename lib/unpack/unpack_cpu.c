@@ -3,9 +3,8 @@
  * The engine "cpu": the work is done in submit(), and done() always returns 0.
  *
  * Small jobs are copied through the caches by memcpy(), which picks its own vectors; large ones go
- * around them with 32- or 64-byte stores: then the destination's lines are not read only to be
- * overwritten, and what the caches hold stays. Functions are compiled for their instructions by
- * attribute and chosen at run time.
+ * around them with 32-byte stores, where the CPU has these: then the destination's lines are not
+ * read only to be overwritten, and what the caches hold stays.
  */
 #include "unpack_cpu.h"
 
@@ -20,61 +19,26 @@
 #define AHEAD 1024
 
 struct cpu {
-	uint64_t stream_bytes;
-	const struct unpack_copy *copy;
+	uint64_t stream_bytes; /* UINT64_MAX: the CPU has no such stores. */
 	uint64_t job;
 };
-
-/* ---- plain ---- */
-
-static bool
-always(void)
-{
-	return true;
-}
-
-static void
-stream_plain(void *dst, const void *src, size_t len)
-{
-	memcpy(dst, src, len);
-}
-
-static const struct unpack_copy plain = {"plain", always, stream_plain};
 
 #if defined(__x86_64__)
 
 #include <immintrin.h>
 
-#define AVX2   __attribute__((target("avx2")))
-#define AVX512 __attribute__((target("avx512f")))
-
 static bool
-usable_avx2(void)
+stream_usable(void)
 {
 	__builtin_cpu_init();
 	return __builtin_cpu_supports("avx2");
 }
 
-static bool
-usable_avx512(void)
+/* The caller orders it before what it stores later: crpc_dma_wc_flush(). */
+__attribute__((target("avx2"))) static void
+stream(void *dst, const void *src, size_t len)
 {
-	__builtin_cpu_init();
-	return __builtin_cpu_supports("avx512f");
-}
-
-/* Bytes to the next line of the destination, len at most. */
-static inline size_t
-head_of(const void *dst, size_t len)
-{
-	size_t head = -(uintptr_t)dst & 63;
-
-	return head < len ? head : len;
-}
-
-AVX2 static void
-stream_avx2(void *dst, const void *src, size_t len)
-{
-	size_t head = head_of(dst, len);
+	size_t to_line = -(uintptr_t)dst & 63, head = crpc_min(to_line, len);
 	const uint8_t *s = (const uint8_t *)src + head;
 	uint8_t *d = (uint8_t *)dst + head;
 	__m256i a, b;
@@ -90,49 +54,21 @@ stream_avx2(void *dst, const void *src, size_t len)
 	memcpy(d, s, len);
 }
 
-AVX512 static void
-stream_avx512(void *dst, const void *src, size_t len)
-{
-	size_t head = head_of(dst, len);
-	const uint8_t *s = (const uint8_t *)src + head;
-	uint8_t *d = (uint8_t *)dst + head;
+#else
 
-	memcpy(dst, src, head);
-	for (len -= head; len >= 64; s += 64, d += 64, len -= 64) {
-		_mm_prefetch((const char *)s + AHEAD, _MM_HINT_NTA);
-		_mm512_stream_si512((__m512i *)d, _mm512_loadu_si512(s));
-	}
-	memcpy(d, s, len);
-}
-
-static const struct unpack_copy avx2 = {"avx2", usable_avx2, stream_avx2};
-static const struct unpack_copy avx512 = {"avx512", usable_avx512, stream_avx512};
+#define stream          memcpy
+#define stream_usable() false
 
 #endif
-
-const struct unpack_copy *const __crpc_unpack_copy[] = {
-#if defined(__x86_64__)
-	&avx512,
-	&avx2,
-#endif
-	&plain,
-	NULL,
-};
-
-/* ---- the engine ---- */
 
 static int
 cpu_create(const struct crpc_unpack_conf *conf, void **state)
 {
 	struct cpu *cpu = calloc(1, sizeof(*cpu));
-	uint32_t i;
 
 	if (cpu == NULL)
 		return -ENOMEM;
-	cpu->stream_bytes = conf->stream_bytes;
-	for (i = 0; !__crpc_unpack_copy[i]->usable(); i++)
-		;
-	cpu->copy = __crpc_unpack_copy[i];
+	cpu->stream_bytes = stream_usable() ? conf->stream_bytes : UINT64_MAX;
 	*state = cpu;
 	return 0;
 }
@@ -157,22 +93,22 @@ cpu_submit(void *state, const struct crpc_unpack_desc *desc, uint32_t n, uint64_
 {
 	struct cpu *cpu = state;
 	uint64_t bytes = 0;
-	bool stream;
+	bool around;
 
 	for (uint32_t i = 0; i < n; i++)
 		bytes += desc[i].len;
-	stream = bytes >= cpu->stream_bytes;
+	around = bytes >= cpu->stream_bytes;
 	for (uint32_t i = 0; i < n; i++) {
 		if (desc[i].len == 0)
 			continue;
 		if (desc[i].op != CRPC_UNPACK_COPY)
 			convert(&desc[i]);
-		else if (stream)
-			cpu->copy->stream(desc[i].dst, desc[i].src, desc[i].len);
+		else if (around)
+			stream(desc[i].dst, desc[i].src, desc[i].len);
 		else
 			memcpy(desc[i].dst, desc[i].src, desc[i].len);
 	}
-	if (stream)
+	if (around)
 		crpc_dma_wc_flush();
 	*job = ++cpu->job;
 	return 0;

@@ -345,12 +345,9 @@ rig_end(uint64_t send, uint64_t recv, struct crpc_bulk_result result[2])
 		if (!have[side])
 			have[side] = crpc_bulk_test(rig.b[side], req[side], &result[side]) == 0;
 	}
-	if (!have[0] || !have[1]) {
-		crpc_bulk_dump(rig.b[0], stderr);
-		crpc_bulk_dump(rig.b[1], stderr);
+	if (!have[0] || !have[1])
 		fail_msg("seed %llu: send ended: %d, receive ended: %d",
 			(unsigned long long)rig.seed, have[0], have[1]);
-	}
 }
 
 /* Both end with this status. */

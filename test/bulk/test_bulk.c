@@ -414,8 +414,10 @@ TEST(windows_hold_in_both_directions)
 	for (uint32_t i = 0; i < 1000000 && ended < 4; i++) {
 		rig_turn(i & 1);
 		rig_check(false);
-		assert_true(rig.conn[0]->tx.bytes <= 3 * CHUNK);
-		assert_true(rig.conn[1]->tx.bytes <= 6 * CHUNK);
+		assert_true(rig.conn[0]->rail[0].under_way + rig.conn[0]->rail[1].under_way <=
+			3 * CHUNK);
+		assert_true(rig.conn[1]->rail[0].under_way + rig.conn[1]->rail[1].under_way <=
+			6 * CHUNK);
 		for (uint32_t n = crpc_bulk_test_burst(rig.b[i & 1], result, 4); n > 0; ended++)
 			assert_int_equal(result[--n].status, 0);
 	}
@@ -437,9 +439,6 @@ TEST(states_follow_each_other)
 	struct crpc_bulk_result result[2];
 	uint8_t src[3 * CHUNK], dst[3 * CHUNK];
 	uint64_t send, recv;
-	char *text;
-	size_t len;
-	FILE *out;
 
 	rig_init(&small, &small, 1, 1, 14);
 	send = rig_send(0, 1, src, sizeof(src), CRPC_BULK_EAGER);
@@ -452,11 +451,6 @@ TEST(states_follow_each_other)
 		i++)
 		rig_turn(i & 1);
 	assert_int_equal(crpc_bulk_state(rig.b[0], send), CRPC_BULK_TRANSMITTING);
-	out = open_memstream(&text, &len);
-	assert_ok(crpc_bulk_dump(rig.b[0], out));
-	fclose(out);
-	assert_non_null(strstr(text, "transmitting path 1"));
-	free(text);
 	rig_end(send, recv, result);
 	assert_int_equal(crpc_bulk_state(rig.b[0], send), CRPC_BULK_FREE);
 	for (uint32_t i = 0; i < 2; i++) {

@@ -111,7 +111,7 @@ TEST(all_rails_break)
 TEST(rail_comes_back)
 {
 	struct crpc_bulk_conf conf = quick;
-	struct crpc_bulk_rail rail;
+	const struct bulk_rail *rail;
 	struct job j;
 	uint32_t i, k, life;
 
@@ -127,8 +127,8 @@ TEST(rail_comes_back)
 		for (i = 0; i < 100000; i++) {
 			rig_turn(i & 1);
 			for (k = 0; k < 2; k++) {
-				assert_ok(crpc_bulk_rail_get(rig.conn[k], 1, &rail));
-				if (rail.state != CRPC_BULK_RAIL_UP || rail.life != life + 1)
+				rail = &rig.conn[k]->rail[1];
+				if (rail->state != RAIL_UP || rail->life != life + 1)
 					break;
 			}
 			if (k == 2)
@@ -140,21 +140,20 @@ TEST(rail_comes_back)
 		job_quiet(&j);
 	}
 	assert_int_equal(rig_stats(0)->rails_back, 7);
-	assert_int_equal(crpc_bulk_rail_get(rig.conn[0], 2, &rail), -ENOENT);
 }
 
 /* A time that is longer than any program runs is not over at once, whatever it is doubled to. */
 TEST(rail_that_is_left_alone_stays_down)
 {
 	struct crpc_bulk_conf conf = quick;
-	struct crpc_bulk_rail rail;
+	const struct bulk_rail *rail;
 
 	conf.rail_retry_ns = UINT64_C(1) << 63;
 	rig_init(&conf, &conf, 2, 1, 7950);
 	rig_rail_fail(0, 1);
 	rig_turns(500);
-	assert_ok(crpc_bulk_rail_get(rig.conn[0], 1, &rail));
-	assert_int_equal(rail.state, CRPC_BULK_RAIL_DOWN);
+	rail = &rig.conn[0]->rail[1];
+	assert_int_equal(rail->state, RAIL_DOWN);
 }
 
 /* A rail breaks again and again while it comes back, also in the middle of the introduction. */
@@ -434,7 +433,7 @@ TEST(invitations_are_followed_once_in_the_retry_time)
 	struct bulk_wire_rail_addr addr = {
 		.head = bulk_wire_head(BULK_RAIL_ADDR, sizeof(addr), 0), .rail = 1};
 	struct crpc_bulk_conf conf = quick;
-	struct crpc_bulk_rail rail;
+	const struct bulk_rail *rail;
 	union bulk_wire heard;
 	uint32_t i, lives = 0;
 	uint64_t start;
@@ -442,13 +441,13 @@ TEST(invitations_are_followed_once_in_the_retry_time)
 	conf.rail_retry_ns = 100000;
 	rig_init(&conf, &conf, 2, 1, 9600);
 	start = rig.w.now_ns;
+	rail = &rig.conn[0]->rail[1];
 	for (i = 0; i < 4000 && rig_status(0) == 0; i++) {
-		assert_ok(crpc_bulk_rail_get(rig.conn[0], 1, &rail));
-		if (i % 20 == 0 && rail.life != lives) {
-			down.life = lives = rail.life;
+		if (i % 20 == 0 && rail->life != lives) {
+			down.life = lives = rail->life;
 			addr.life = lives + 1;
 			rig_say(1, &down, sizeof(down));
-		} else if (rail.state == CRPC_BULK_RAIL_DOWN && addr.life == rail.life + 1) {
+		} else if (rail->state == RAIL_DOWN && addr.life == rail->life + 1) {
 			crpc_copyrpc_ep_addr(rig.conn[1]->rail[1].ep, addr.addr);
 			rig_say(1, &addr, sizeof(addr));
 			addr.life = 0;
@@ -457,8 +456,8 @@ TEST(invitations_are_followed_once_in_the_retry_time)
 		rig_hear(1, &heard);
 	}
 	assert_ok(rig_status(0));
-	assert_true(rail.life > 2);
-	assert_true(rail.life - 1 <= (rig.w.now_ns - start) / conf.rail_retry_ns);
+	assert_true(rail->life > 2);
+	assert_true(rail->life - 1 <= (rig.w.now_ns - start) / conf.rail_retry_ns);
 }
 
 TEST_MAIN(NULL, rig_close)

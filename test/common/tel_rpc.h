@@ -85,20 +85,6 @@ owner_stop(void **state)
 	hand_over();
 }
 
-/* The dump of the first context says so. */
-static void
-dump_says(const char *what)
-{
-	char *text = NULL;
-	size_t len;
-	FILE *out = open_memstream(&text, &len);
-
-	assert_int_equal(API(dump)(p.ctx[0], out), 0);
-	fclose(out);
-	assert_non_null(strstr(text, what));
-	free(text);
-}
-
 TEST(contexts_are_told)
 {
 	json_t *answer = ask(COMMAND(list), "");

@@ -333,7 +333,7 @@ TEST(lies_about_large_replies_close_the_endpoint)
 		forge(WIRE_RESP, &msg, 1);
 		if (pair_status(1) != cases[i].status)
 			fail_msg("case %zu: status %d", i, pair_status(1));
-		assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[1][0]), 0);
+		assert_int_equal(p.ep[1][0]->calls.open, 0);
 		assert_ok(crpc_copyrpc_check(p.ctx[1], false));
 	}
 }

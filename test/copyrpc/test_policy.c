@@ -317,26 +317,6 @@ TEST(recv_is_fair_over_endpoints_and_fifo_within)
 	assert_true(first_of_last <= RECV_TURN * (PAIR_EPS - 1));
 }
 
-TEST(dump_shows_every_endpoint)
-{
-	char *text = NULL;
-	size_t len = 0;
-	FILE *f;
-
-	pair_init2(&base, &base, 2, 1);
-	call_n(2);
-	f = open_memstream(&text, &len);
-	assert_non_null(f);
-	assert_ok(crpc_copyrpc_dump(p.ctx[0], f));
-	fclose(f);
-	assert_non_null(strstr(text, "context: endpoints 2"));
-	assert_non_null(strstr(text, "endpoint 1: status 0\n  peer 101\n"));
-	assert_non_null(strstr(text, "requests_queued_to 96\n  requests_sent 0\n"));
-	free(text);
-	crpc_copyrpc_stats_reset(p.ctx[0]);
-	assert_int_equal(pair_stats(0)->rpc.calls, 0);
-}
-
 /*
  * Polls that give a whole burst leave the calls that follow it to the next ones: four bursts' calls
  * go in one batch. A poll that gives less sends all there is.

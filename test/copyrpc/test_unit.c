@@ -37,7 +37,7 @@ TEST(call_completes_with_its_reply)
 
 	pair_init(&small);
 	assert_ok(pair_call(0, "ping!", 5, 8, 77));
-	assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), 1);
+	assert_int_equal(p.ep[0][0]->calls.open, 1);
 	p.w.now_ns += 30;
 	assert_int_equal(pair_flush(0), 1);
 	p.w.now_ns += 900;
@@ -333,7 +333,7 @@ TEST(message_larger_than_the_limit_is_refused_for_ever)
 	assert_int_equal(crpc_copyrpc_notify(p.ep[1][0], 0, bytes, 513), -EMSGSIZE);
 	assert_int_equal(
 		crpc_copyrpc_call_reserve(p.ep[0][0], p.w.now_ns, 513, 0, &data), -EMSGSIZE);
-	assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), 0);
+	assert_int_equal(p.ep[0][0]->calls.open, 0);
 	assert_ok(crpc_copyrpc_call(p.ep[0][0], 0, bytes, 512, 512, 1));
 }
 
@@ -360,7 +360,7 @@ TEST(reply_of_any_impossible_size_is_refused)
 						 RING * 8 | sizes[i], &data),
 				-EMSGSIZE);
 		}
-		assert_int_equal(crpc_copyrpc_ep_open_calls(p.ep[0][0]), what >= 2);
+		assert_int_equal(p.ep[0][0]->calls.open, what >= 2);
 		assert_ok(crpc_copyrpc_check(p.ctx[0], false));
 		pair_flush(0);
 		if (what != 0) {

@@ -95,7 +95,7 @@ TEST(address_is_byte_by_byte_as_specified)
 	ep = p.ep[0][0];
 	crpc_copyrpc_ep_addr(ep, real);
 	addr.epoch = ep->conn->epoch;
-	addr.rkey = ep->conn->rings.rx_mr.rkey;
+	addr.rkey = ep->conn->rx_mr.rkey;
 	addr.raddr = (uintptr_t)ep->rx[WIRE_REQ];
 	assert_memory_equal(real, &addr, offsetof(struct wire_addr, qp));
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Descriptors and batches that anybody may have written. Whatever the bytes are: a descriptor that
- * the checker lets pass has all its elements in the segment, the text of any descriptor fits its
- * buffer, and a batch writes nothing outside of its block.
+ * the checker lets pass has all its elements in the segment, and a batch writes nothing outside of
+ * its block.
  *
  * Input: a byte of flags, then a descriptor or a batch.
  */
@@ -51,26 +51,20 @@ try_descriptor(const uint8_t *data, size_t size)
 	static const struct crpc_tensor_segment segments[] = {
 			{memory, sizeof(memory)}, {offered_bytes, sizeof(offered_bytes)}};
 	static const struct crpc_tensor_space space = {segments, 2};
-	char text[CRPC_TENSOR_TEXT_MAX];
 	uint8_t bytes[sizeof(struct crpc_tensor)] = {0};
 	struct crpc_tensor t, slice;
 
 	memcpy(bytes, data, crpc_min(size, sizeof(bytes)));
 	if (crpc_tensor_take(&t, bytes, &space, 0) == 0) {
 		touch(&t, &space);
-		fuzz_check(crpc_tensor_equal(&t, &t));
 		if (t.rank != 0 && crpc_tensor_slice(&slice, &t, 0, t.shape[0] / 2,
 						   t.shape[0] - t.shape[0] / 2, 1) == 0) {
 			fuzz_check(crpc_tensor_check(&slice, &space, 0) == 0);
 			touch(&slice, &space);
 		}
-		if (crpc_tensor_transpose(&t, &t, NULL) == 0)
-			fuzz_check(crpc_tensor_check(&t, &space, 0) == 0);
 	} else {
 		fuzz_check(crpc_tensor_check(&t, &space, CRPC_TENSOR_WRITE) != 0);
 	}
-	crpc_tensor_text(&t, text, sizeof(text));
-	fuzz_check(strlen(text) < sizeof(text) - 1);
 }
 
 /* So that what is behind the first checks is reached. */

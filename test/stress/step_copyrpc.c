@@ -177,7 +177,13 @@ ends_match(const struct link *l)
 
 	for (int side = 0; side < 2; side++)
 		crpc_copyrpc_ep_positions(l->ep[side], &pos[side]);
-	return crpc_copyrpc_positions_match(&pos[0], &pos[1], mode_of[l - scene.link].flow) == 0;
+	for (int side = 0; side < 2; side++)
+		if (pos[side].requests_sent != pos[!side].requests_arrived ||
+			pos[side].responses_sent != pos[!side].responses_arrived ||
+			pos[side].reply_room_reserved != 0 ||
+			pos[side].reply_room_reserved_by_peer != 0)
+			return false;
+	return true;
 }
 
 const struct protocol copyrpc_protocol = {

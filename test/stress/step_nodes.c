@@ -108,8 +108,8 @@ link_mend(struct link *l)
 	for (int side = 0; side < 2; side++)
 		if (l->ep[side] != NULL)
 			scene.protocol->shutdown(l->ep[side]);
-	for (int side = 0; side < 2; side++)
-		if (l->ep[side] != NULL && scene.protocol->open_calls(l->ep[side]) != 0)
+	for (uint32_t i = 1; i <= scene.nids; i++)
+		if (scene.id[i].open && &scene.link[scene.id[i].link] == l)
 			return;
 	if (scene.protocol->ends_renew(l))
 		link_connect(l);

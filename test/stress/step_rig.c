@@ -36,9 +36,6 @@ fail_at(int line, const char *fmt, ...)
 	vfprintf(stderr, fmt, ap);
 	va_end(ap);
 	fprintf(stderr, "\nlog: %s\n", crpc_log_last());
-	for (uint32_t i = 0; verbose && i < scene.nnodes; i++)
-		if (scene.node[i].ctx != NULL)
-			scene.protocol->dump(scene.node[i].ctx, stderr);
 	if (verbose)
 		(void)step.dump(SOFT_MLX5_STEP_ALL, stderr);
 	fprintf(stderr, "run it again: soft-mlx5 --progress step -- %s --kind %s --seed %" PRIu64

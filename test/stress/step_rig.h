@@ -133,12 +133,10 @@ struct protocol {
 	int (*release)(void *ctx, uint64_t now, uint64_t token);
 	void (*flush)(void *ctx, uint64_t now);
 	int (*audit)(const void *ctx, bool at_rest);
-	int (*dump)(const void *ctx, FILE *out);
 	void (*addr)(const void *ep, uint8_t *addr);
 	int (*connect)(void *ep, const uint8_t *addr);
 	void (*shutdown)(void *ep);
 	int (*status)(const void *ep);
-	uint32_t (*open_calls)(const void *ep);
 };
 
 /* The verbs of a protocol with objects of no type, and the part of a struct protocol with them. */
@@ -176,10 +174,6 @@ struct protocol {
 	{                                                                                          \
 		return crpc_##p##_check(ctx, at_rest);                                             \
 	}                                                                                          \
-	static int p##_dump(const void *ctx, FILE *out)                                            \
-	{                                                                                          \
-		return crpc_##p##_dump(ctx, out);                                                  \
-	}                                                                                          \
 	static void p##_addr(const void *ep, uint8_t *addr)                                        \
 	{                                                                                          \
 		crpc_##p##_ep_addr(ep, addr);                                                      \
@@ -195,16 +189,12 @@ struct protocol {
 	static int p##_status(const void *ep)                                                      \
 	{                                                                                          \
 		return crpc_##p##_ep_status(ep);                                                   \
-	}                                                                                          \
-	static uint32_t p##_open_calls(const void *ep)                                             \
-	{                                                                                          \
-		return crpc_##p##_ep_open_calls(ep);                                               \
 	}
 #define VERBS(p)                                                                                   \
 	.cancel = p##_cancel, .poll = p##_poll, .recv = p##_recv, .reply = p##_reply,              \
 	.fail_with = p##_fail_with, .release = p##_release, .flush = p##_flush,                    \
-	.audit = p##_audit, .dump = p##_dump, .addr = p##_addr, .connect = p##_connect,            \
-	.shutdown = p##_shutdown, .status = p##_status, .open_calls = p##_open_calls
+	.audit = p##_audit, .addr = p##_addr, .connect = p##_connect, .shutdown = p##_shutdown,    \
+	.status = p##_status
 
 struct scene {
 	uint64_t seed, rng, now;

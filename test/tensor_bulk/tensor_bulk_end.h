@@ -19,6 +19,7 @@
 #include "crpc_tensor_bulk.h"
 #include "device.h"
 #include "rnd.h"
+#include "tensor_ops.h"
 
 #define BLOCK   (UINT64_C(8) << 20)
 #define GUARD   4096u
@@ -116,6 +117,7 @@ end_runner(struct end *e)
 	e->wire = aligned_alloc(64, ELEMS_MAX * 8);
 	e->runner = crpc_tensor_runner_create(&conf);
 	assert_true(e->want != NULL && e->wire != NULL && e->runner != NULL);
+	assert_true(test_ops_add(e->runner));
 	for (uint32_t code = OP_SAME; code < OPS_END; code++)
 		assert_int_equal(crpc_tensor_runner_add(e->runner, code, 1, 0, op_check, e), 0);
 }
@@ -218,7 +220,7 @@ static inline void
 batch_one(struct crpc_tensor_batch *b, uint32_t code, const struct crpc_tensor *t, double value)
 {
 	int x = crpc_tensor_batch_array(b, t);
-	bool out = code == CRPC_TENSOR_OP_SCALE;
+	bool out = code == TEST_OP_SCALE;
 
 	assert_true(x >= 0);
 	assert_true(crpc_tensor_batch_op(b, code,

@@ -176,7 +176,7 @@ TEST_FIXTURE(request_has_these_bytes, setup, teardown)
 
 	crpc_tensor_batch_init(&b, 0);
 	x = crpc_tensor_batch_array(&b, &put.dst);
-	crpc_tensor_batch_op(&b, CRPC_TENSOR_OP_SCALE,
+	crpc_tensor_batch_op(&b, 3, /* whatever it is */
 		&(struct crpc_tensor_args){.nout = 1, .arg = {x}, .value = 0.5});
 	/* Not number 0: that of the second call is written. */
 	for (i = 0; i < 2; i++)

@@ -141,7 +141,7 @@ batch_axpy(struct crpc_tensor_batch *b, const struct crpc_tensor *x, const struc
 
 	args.arg[0] = crpc_tensor_batch_array(b, x);
 	args.arg[1] = crpc_tensor_batch_array(b, y);
-	assert_true(crpc_tensor_batch_op(b, CRPC_TENSOR_OP_AXPY, &args) >= 0);
+	assert_true(crpc_tensor_batch_op(b, TEST_OP_AXPY, &args) >= 0);
 }
 
 /*
@@ -172,7 +172,7 @@ TEST(operations_are_fused)
 		make(&(struct crpc_bulk_conf){.slots = 0}, false);
 		got = (const float *)(const void *)(end[1].block + sizeof(x));
 		crpc_tensor_batch_init(&b, stop ? CRPC_TENSOR_BATCH_STOP : 0);
-		batch_one(&b, CRPC_TENSOR_OP_SCALE, &ty, 3);
+		batch_one(&b, TEST_OP_SCALE, &ty, 3);
 		batch_axpy(&b, &tx, &ty, 2);
 		batch_one(&b, 999, &ty, 0);
 		batch_axpy(&b, &th, &ty, -1);
@@ -190,7 +190,7 @@ TEST(operations_are_fused)
 					(stop ? 0 : (float)(1u << i % 4)));
 		/* Operations alone, on what is there. */
 		crpc_tensor_batch_init(&b, 0);
-		batch_one(&b, CRPC_TENSOR_OP_SCALE, &tx, 2);
+		batch_one(&b, TEST_OP_SCALE, &tx, 2);
 		call_ok(NULL, 0, &b);
 		assert_true(*(float *)(void *)(end[1].block + 4) == 2 * x[1]);
 		assert_int_equal(
@@ -505,7 +505,7 @@ TEST(heads_that_lie_are_refused)
 
 	make(&conf, false);
 	crpc_tensor_batch_init(&b, 0);
-	batch_one(&b, CRPC_TENSOR_OP_SCALE, &f, 2);
+	batch_one(&b, TEST_OP_SCALE, &f, 2);
 	for (uint32_t i = 0; i < TRIES; i += ROUND) {
 		for (uint32_t k = 0; k < ROUND; k++) {
 			uint32_t len = head_make(msg, 5000 + i + k, &dst, &b);

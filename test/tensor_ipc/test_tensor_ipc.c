@@ -18,6 +18,7 @@
 #include "crpc_arena.h"
 #include "crpc_clock.h"
 #include "crpc_tensor_ipc.h"
+#include "tensor_ops.h"
 
 #define KIND      CRPC_SHM_KIND('T', 'E', 'S', 'T')
 #define ARENA_OFF 4096
@@ -77,7 +78,11 @@ make_runner(void)
 {
 	const struct crpc_tensor_runner_conf conf = {.offered = &offered};
 
-	return crpc_tensor_runner_create(&conf);
+	struct crpc_tensor_runner *r = crpc_tensor_runner_create(&conf);
+
+	if (r == NULL || !test_ops_add(r))
+		return NULL;
+	return r;
 }
 
 static struct crpc_ipc_client *
@@ -194,9 +199,9 @@ TEST_FIXTURE(a_block_goes_and_comes_back_with_the_results, set_up, tear_down)
 	int tx = vector(CRPC_TENSOR_F32, 0, 0, N), th = vector(CRPC_TENSOR_BF16, 0, 8 * N, N);
 	int ty = vector(CRPC_TENSOR_F32, 0, 4 * N, N);
 
-	op(CRPC_TENSOR_OP_COPY, 1, 1, tx, th, 0);
-	op(CRPC_TENSOR_OP_COPY, 1, 1, th, tx, 0);
-	op(CRPC_TENSOR_OP_AXPY, 1, 1, tx, ty, 3);
+	op(TEST_OP_COPY, 1, 1, tx, th, 0);
+	op(TEST_OP_COPY, 1, 1, th, tx, 0);
+	op(TEST_OP_AXPY, 1, 1, tx, ty, 3);
 	assert_int_equal(crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, 77), 0);
 	assert_int_equal(crpc_arena_free(cache, ref), -EPERM); /* it is under way */
 	turn(3, &done);
@@ -222,11 +227,11 @@ TEST_FIXTURE(bad_operations_cost_themselves_only, set_up, tear_down)
 	int far = vector(CRPC_TENSOR_F32, 0, 1u << 30, N),
 	    other = vector(CRPC_TENSOR_F32, 1, 0, 16);
 
-	op(CRPC_TENSOR_OP_COPY, 1, 1, tx, far, 0);
-	op(CRPC_TENSOR_OP_COPY, 1, 1, tx, tx, 0);
-	op(CRPC_TENSOR_OP_SCALE, 0, 1, other, 0, 2);
+	op(TEST_OP_COPY, 1, 1, tx, far, 0);
+	op(TEST_OP_COPY, 1, 1, tx, tx, 0);
+	op(TEST_OP_SCALE, 0, 1, other, 0, 2);
 	op(CRPC_TENSOR_OP_USER, 0, 0, 0, 0, 0);
-	op(CRPC_TENSOR_OP_SCALE, 0, 1, ty, 0, 2);
+	op(TEST_OP_SCALE, 0, 1, ty, 0, 2);
 	op(CRPC_TENSOR_OP_NONE, 1, 0, other, 0, 0);
 	assert_int_equal(crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, 0), 0);
 	turn(OPS, &done);
@@ -385,8 +390,8 @@ TEST_FIXTURE(between_processes, set_up, tear_down)
 	x = make_block(&ref);
 	tx = vector(CRPC_TENSOR_F32, 0, 0, N);
 	ty = vector(CRPC_TENSOR_F32, 0, 4 * N, N);
-	op(CRPC_TENSOR_OP_AXPY, 1, 1, tx, ty, 1);
-	op(CRPC_TENSOR_OP_SCALE, 0, 1, tx, 0, 1);
+	op(TEST_OP_AXPY, 1, 1, tx, ty, 1);
+	op(TEST_OP_SCALE, 0, 1, tx, 0, 1);
 	for (uint32_t round = 0; round < 1000; round++) {
 		assert_int_equal(
 			crpc_tensor_ipc_call(client, crpc_clock_ns(), &batch, ref, round), 0);

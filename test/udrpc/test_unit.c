@@ -501,7 +501,7 @@ TEST(congestion_slows_a_session_down_and_then_not)
 	uint64_t rate, least;
 
 	pair_init(&conf, 1, 1, 188, MTU);
-	least = rate = crpc_udrpc_ep_rate(p.ep[0][0]);
+	least = rate = (uint64_t)p.ep[0][0]->timely.rate;
 	assert_int_equal(rate, 100000000);
 	for (uint32_t i = 0; i < 40; i++) {
 		call(20000, 32, i);
@@ -510,14 +510,14 @@ TEST(congestion_slows_a_session_down_and_then_not)
 			pair_echo(1);
 			n = pair_poll(0, done, 4);
 			pair_flush(0);
-			least = crpc_min(least, crpc_udrpc_ep_rate(p.ep[0][0]));
+			least = crpc_min(least, (uint64_t)p.ep[0][0]->timely.rate);
 		}
 	}
 	assert_int_equal(done[0].status, 0);
 	assert_true(least < rate / 2);
 	assert_true(pair_stats(0)->paced > 0);
 	assert_true(pair_stats(0)->rtt_samples > 0);
-	for (uint32_t i = 0; i < 10000 && crpc_udrpc_ep_rate(p.ep[0][0]) < rate; i++) {
+	for (uint32_t i = 0; i < 10000 && (uint64_t)p.ep[0][0]->timely.rate < rate; i++) {
 		call(32, 32, i);
 		for (uint32_t n = 0; n == 0;) {
 			pair_echo(1);
@@ -525,7 +525,7 @@ TEST(congestion_slows_a_session_down_and_then_not)
 			pair_flush(0);
 		}
 	}
-	assert_int_equal(crpc_udrpc_ep_rate(p.ep[0][0]), rate);
+	assert_int_equal((uint64_t)p.ep[0][0]->timely.rate, rate);
 	rest();
 }
 
