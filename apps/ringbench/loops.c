@@ -18,7 +18,6 @@
 
 #include "crpc_clock.h"
 #include "crpc_log.h"
-#include "crpc_spsc.h"
 #include "crpc_spsc_inline.h"
 #include "crpc_spsc_onesided.h"
 #include "rb.h"

@@ -7,9 +7,12 @@
  * every half window how far it is, so no ring is ever full. Where nothing is published (onesided),
  * what comes through the other ring of the channel proves as much: see look().
  */
-#include "crpc_spsc.h"
+#include "crpc_spsc_inline.h"
 #include "crpc_spsc_onesided.h"
 #include "flux_life.h"
+
+/* Bytes of a message. */
+#define ESIZE CRPC_SPSC_ESIZE_MIN
 
 /* One way: its ring, and the entries of its reader's order, follow. */
 struct way {
@@ -25,7 +28,7 @@ ring_attr(const struct crpc_flux_attr *attr)
 	return (struct crpc_spsc_attr){
 		.variant = (enum crpc_spsc_variant)(attr->variant - CRPC_FLUX_LAMPORT),
 		.depth = 2 * attr->window,
-		.esize = CRPC_SPSC_ESIZE_MIN,
+		.esize = ESIZE,
 		.lazy = attr->window < FLUX_LAZY ? attr->window : FLUX_LAZY,
 		.start = attr->start,
 		.caller_credit = attr->variant >= CRPC_FLUX_ONESIDED,
@@ -52,14 +55,15 @@ publish(struct flux_order *o)
 	uint32_t n;
 	void *first;
 
-	for (uint32_t pos = o->known;
-		pos != o->next && (n = crpc_spsc_reserve(p, o->next - pos, &first)) != 0;
-		pos += n) {
+	for (uint32_t pos = o->known; pos != o->next; pos += n) {
+		n = crpc_spsc_inline_reserve(p, p->variant, ESIZE, o->next - pos, &first);
+		if (n == 0)
+			break;
 		for (uint32_t i = 0; i < n; i++)
 			((uint64_t *)first)[i] = o->entry[(pos + i) & o->mask];
-		crpc_spsc_commit(p, n);
+		crpc_spsc_inline_commit(p, p->variant, ESIZE, n);
 	}
-	crpc_spsc_flush(p);
+	crpc_spsc_inline_flush(p, p->variant);
 	o->known = o->next;
 }
 
@@ -67,10 +71,11 @@ static void
 look(struct flux_order *o)
 {
 	struct way *way = (struct way *)(void *)o->ring;
+	struct crpc_spsc_cons *c = &way->cons;
 	void *first;
 	uint32_t n;
 
-	while ((n = crpc_spsc_peek(&way->cons, o->mask + 1, &first)) != 0) {
+	while ((n = crpc_spsc_inline_peek(c, c->variant, ESIZE, o->mask + 1, &first)) != 0) {
 		/*
 		 * The caller has read as many replies, but a window, as requests have come; the
 		 * server has read as many requests as replies have come.
@@ -80,7 +85,7 @@ look(struct flux_order *o)
 		for (; n != 0; n--, first = (uint64_t *)first + 1)
 			o->entry[o->known++ & o->mask] = (uint32_t) * (uint64_t *)first;
 	}
-	crpc_spsc_release(&way->cons);
+	crpc_spsc_inline_release(c, c->variant, ESIZE);
 }
 
 size_t

@@ -95,15 +95,10 @@ claim_wait(struct crpc_ipc_client *c, uint32_t max_clients, uint64_t end_ns)
 static void
 prefault(uint8_t *p, uint64_t len)
 {
-#ifdef MADV_POPULATE_WRITE
 	uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
 	uintptr_t skip = (uintptr_t)p & (page - 1);
 
 	madvise(p - skip, len + skip, MADV_POPULATE_WRITE);
-#else
-	(void)p;
-	(void)len;
-#endif
 }
 
 /* A call has ended without an answer. */

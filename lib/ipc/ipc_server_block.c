@@ -147,12 +147,7 @@ respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, uint6
 	if (ipc_is_lone(s, token))
 		ipc_leave_lone(s, p);
 	p->tokens[slot] = (token & ~IPC_TOKEN_FLAGS) | IPC_TOKEN_FREE;
-	p->open--;
-	CRPC_CRASH_POINT("ipc.reply_ref.2");
-	crpc_store_release(&r->word,
-		ipc_word((uint32_t)p->resp_seq, len + IPC_REF_LEN, slot | IPC_SLOT_BLOCK)); /* R2 */
-	CRPC_CRASH_POINT("ipc.reply_ref.3");
-	p->resp_seq++;
+	ipc_publish(p, slot | IPC_SLOT_BLOCK, len + IPC_REF_LEN, r);
 }
 
 int

@@ -19,10 +19,6 @@
 #define WORD_BITS  (8 * sizeof(unsigned long))
 #define HUGE_FLAGS (MAP_HUGETLB | MAP_HUGE_2MB)
 
-#ifndef MADV_POPULATE_WRITE
-#define MADV_POPULATE_WRITE 23
-#endif
-
 /*
  * A page behind memory stops who writes too far. Small ones have none, so that neighbours are one
  * mapping of the kernel, which allows a process 65,530 (vm.max_map_count).

@@ -18,9 +18,7 @@
 
 #if defined(__SANITIZE_THREAD__)
 #include <sanitizer/tsan_interface.h>
-#endif
 
-#if defined(__SANITIZE_THREAD__)
 __attribute__((noinline, no_sanitize("thread"))) uint64_t
 __crpc_arena_peek(const arena_word *word)
 {

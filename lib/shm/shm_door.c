@@ -26,10 +26,6 @@
 #include "crpc_log.h"
 #include "shm_private.h"
 
-#ifndef SO_PEERGROUPS
-#define SO_PEERGROUPS 59
-#endif
-
 #define SERVE_BURST 16
 #define BACKLOG     128
 /* A living owner that serves at all serves within this. */

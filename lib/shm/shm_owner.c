@@ -114,10 +114,8 @@ prefault(const struct crpc_shm *seg)
 {
 	_Atomic uint8_t *p = (_Atomic uint8_t *)seg->hdr;
 
-#ifdef MADV_POPULATE_WRITE
 	if (madvise(seg->hdr, seg->size, MADV_POPULATE_WRITE) == 0)
 		return;
-#endif
 	for (uint64_t off = 0; off < seg->size; off += seg->page_size)
 		crpc_fetch_add_relaxed(&p[off], 0);
 }

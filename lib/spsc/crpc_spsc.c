@@ -4,7 +4,6 @@
 #include <inttypes.h>
 
 #include "crpc_log.h"
-#include "crpc_spsc.h"
 #include "crpc_spsc_block.h"
 #include "crpc_spsc_duplex.h"
 #include "spsc_private.h"

@@ -24,7 +24,7 @@
  *     crpc_spsc_init(mem, len, &attr)        once, by whoever owns the memory
  *     crpc_spsc_prod_attach(&p, mem, len)    once, by the producer
  *     crpc_spsc_cons_attach(&c, mem, len)    once, by the consumer
- *     ... enqueue, flush ... dequeue ...     (crpc_spsc.h, or crpc_spsc_inline.h)
+ *     ... enqueue, flush ... dequeue ...     (crpc_spsc_inline.h)
  *
  * Threads: a crpc_spsc_prod belongs to one thread, a crpc_spsc_cons to one, which may be the same.
  *

@@ -4,13 +4,28 @@
 
 /**
  * @file
- * The calls of crpc_spsc.h as part of the caller, on the same ends and the same memory: @p variant
- * and @p esize of every call are the ring's own. Pass constants, and a call becomes the code of
- * that variant for that size, without a test or a call in it.
+ * The calls of every ring of lib/spsc, as part of the caller.
+ *
+ *     producer                                    consumer
+ *     n = crpc_spsc_inline_reserve(&p, ...)       n = crpc_spsc_inline_peek(&c, ...)
+ *     write n messages, p.esize bytes apart       read n messages, c.esize bytes apart
+ *     crpc_spsc_inline_commit(&p, ...)            crpc_spsc_inline_release(&c, ...)
+ *     crpc_spsc_inline_flush(&p, ...)
+ *     or, copied:                                 or, copied:
+ *     crpc_spsc_inline_enqueue_burst(&p, ...)     crpc_spsc_inline_dequeue_burst(&c, ...)
+ *
+ * @p variant and @p esize of every call are the ring's own. Pass constants, and a call becomes the
+ * code of that variant for that size, without a test or a call in it; or p.variant and p.esize.
  *
  *     lamport                                 crpc_spsc_lamport.h
  *     fastforward, onesided, packed or        crpc_spsc_block.h
  *     aligned
+ *
+ * Which one: doc/guides/spsc.md. Setup, threads and ownership: crpc_spsc_base.h.
+ *
+ * A short count is back-pressure (full, or empty), never an error; nothing here blocks or spins. A
+ * producer with attr.lazy above 1 calls flush whenever it stops producing, a poll loop once per
+ * turn.
  */
 
 #include "crpc_spsc_block.h"

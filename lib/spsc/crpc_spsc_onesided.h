@@ -16,7 +16,7 @@
  * everything before it was read; or by the tail word, which the consumer writes once per quarter of
  * the depth. A ring is created with a window no larger than it can hold; it cannot be overwritten.
  *
- * Its calls are those of crpc_spsc.h and crpc_spsc_inline.h, and what is here. crpc_spsc_block.h
+ * Its calls are those of crpc_spsc_inline.h, and what is here. crpc_spsc_block.h
  * has the layout.
  */
 

@@ -4,11 +4,12 @@
 
 /* A ring on the heap with both ends, and payloads that show their position. */
 
+#include <errno.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "crpc_spsc.h"
+#include "crpc_spsc_inline.h"
 #include "rnd.h"
 
 struct ring {
@@ -41,6 +42,63 @@ static inline void
 ring_free(struct ring *r)
 {
 	free(r->mem);
+}
+
+/* The calls of the ring that an end is of. */
+
+static inline uint32_t
+ring_put(struct crpc_spsc_prod *p, const void *msgs, uint32_t n)
+{
+	return crpc_spsc_inline_enqueue_burst(p, p->variant, p->esize, msgs, n);
+}
+
+static inline uint32_t
+ring_reserve(struct crpc_spsc_prod *p, uint32_t n, void **first)
+{
+	return crpc_spsc_inline_reserve(p, p->variant, p->esize, n, first);
+}
+
+static inline void
+ring_commit(struct crpc_spsc_prod *p, uint32_t n)
+{
+	crpc_spsc_inline_commit(p, p->variant, p->esize, n);
+}
+
+static inline void
+ring_flush(struct crpc_spsc_prod *p)
+{
+	crpc_spsc_inline_flush(p, p->variant);
+}
+
+static inline uint32_t
+ring_get(struct crpc_spsc_cons *c, void *msgs, uint32_t n)
+{
+	return crpc_spsc_inline_dequeue_burst(c, c->variant, c->esize, msgs, n);
+}
+
+static inline uint32_t
+ring_peek(struct crpc_spsc_cons *c, uint32_t n, void **first)
+{
+	return crpc_spsc_inline_peek(c, c->variant, c->esize, n, first);
+}
+
+static inline void
+ring_release(struct crpc_spsc_cons *c)
+{
+	crpc_spsc_inline_release(c, c->variant, c->esize);
+}
+
+/* One message: 0, or -EAGAIN (full, or empty). */
+static inline int
+put_one(struct crpc_spsc_prod *p, const void *msg)
+{
+	return ring_put(p, msg, 1) == 1 ? 0 : -EAGAIN;
+}
+
+static inline int
+get_one(struct crpc_spsc_cons *c, void *msg)
+{
+	return ring_get(c, msg, 1) == 1 ? 0 : -EAGAIN;
 }
 
 static inline uint64_t

@@ -88,18 +88,18 @@ step_produce(struct ring *r, uint64_t *s, uint64_t seq)
 	case 0:
 		for (i = 0; i < n; i++)
 			msg_fill((char *)buf + (size_t)i * esize, esize, seq + i);
-		return crpc_spsc_enqueue_burst(&r->p, buf, n);
+		return ring_put(&r->p, buf, n);
 	case 1:
 		msg_fill(buf, esize, seq);
-		return crpc_spsc_enqueue(&r->p, buf) == 0;
+		return put_one(&r->p, buf) == 0;
 	default:
-		got = crpc_spsc_reserve(&r->p, n, &first);
+		got = ring_reserve(&r->p, n, &first);
 		assert_true(got <= n);
 		if (got > 1 && rnd(s) % 4 == 0)
 			got--; /* reserve more than is committed */
 		for (i = 0; i < got; i++)
 			msg_fill((char *)first + (size_t)i * r->p.esize, esize, seq + i);
-		crpc_spsc_commit(&r->p, got);
+		ring_commit(&r->p, got);
 		return got;
 	}
 }
@@ -114,23 +114,23 @@ step_consume(struct ring *r, uint64_t *s, uint64_t seq)
 
 	switch (rnd(s) % 3) {
 	case 0:
-		got = crpc_spsc_dequeue_burst(&r->c, buf, n);
+		got = ring_get(&r->c, buf, n);
 		for (i = 0; i < got; i++)
 			assert_true(msg_good((char *)buf + (size_t)i * esize, esize, seq + i));
 		return got;
 	case 1:
-		got = crpc_spsc_dequeue(&r->c, buf) == 0;
+		got = get_one(&r->c, buf) == 0;
 		assert_true(got == 0 || msg_good(buf, esize, seq));
 		return got;
 	default:
 		for (runs = (uint32_t)(rnd(s) % 3) + 1; runs > 0; runs--) {
-			run = crpc_spsc_peek(&r->c, n, &first);
+			run = ring_peek(&r->c, n, &first);
 			for (i = 0; i < run; i++)
 				assert_true(msg_good((char *)first + (size_t)i * r->c.esize, esize,
 					seq + got + i));
 			got += run;
 		}
-		crpc_spsc_release(&r->c);
+		ring_release(&r->c);
 		return got;
 	}
 }
@@ -157,9 +157,9 @@ model_run(const struct crpc_spsc_attr *a, uint64_t seed)
 			assert_true(out <= in);
 		}
 		if (rnd(&s) % 4 == 0)
-			crpc_spsc_flush(&r.p);
+			ring_flush(&r.p);
 	}
-	crpc_spsc_flush(&r.p);
+	ring_flush(&r.p);
 	for (step = 0; out < in && step < 10000; step++) {
 		n = step_consume(&r, &s, out);
 		if (a->caller_credit)
@@ -210,19 +210,19 @@ TEST(exact_fit)
 		for (shift = 0; shift < 40; shift++) {
 			for (n = 0;; n++, seq++) {
 				msg_fill(msg, 16, seq);
-				if (crpc_spsc_enqueue(&r.p, msg) != 0)
+				if (put_one(&r.p, msg) != 0)
 					break;
 			}
 			assert_in_range(n, 16, is_fastforward(v) ? 16 + 2 * CRPC_SPSC_PACKED : 16);
-			for (i = 0; crpc_spsc_dequeue(&r.c, msg) == 0; i++)
+			for (i = 0; get_one(&r.c, msg) == 0; i++)
 				assert_true(msg_good(msg, 16, out++));
 			assert_int_equal(i, n);
 			/* Move the oldest by one, for the next round. */
 			msg_fill(msg, 16, seq++);
-			assert_int_equal(crpc_spsc_enqueue(&r.p, msg), 0);
-			assert_int_equal(crpc_spsc_dequeue(&r.c, msg), 0);
+			assert_int_equal(put_one(&r.p, msg), 0);
+			assert_int_equal(get_one(&r.c, msg), 0);
 			out++;
-			assert_int_equal(crpc_spsc_dequeue(&r.c, msg), -EAGAIN);
+			assert_int_equal(get_one(&r.c, msg), -EAGAIN);
 		}
 		ring_free(&r);
 	}
@@ -240,19 +240,19 @@ TEST(publication_never_sticks)
 		a.variant = v;
 		a.lazy = 0;
 		assert_int_equal(ring_make(&r, &a), 0);
-		assert_int_equal(crpc_spsc_enqueue(&r.p, msg), 0);
-		assert_int_equal(crpc_spsc_dequeue(&r.c, msg), 0);
+		assert_int_equal(put_one(&r.p, msg), 0);
+		assert_int_equal(get_one(&r.c, msg), 0);
 		ring_free(&r);
 
 		a.lazy = 64;
 		assert_int_equal(ring_make(&r, &a), 0);
-		assert_int_equal(crpc_spsc_enqueue(&r.p, msg), 0);
-		crpc_spsc_flush(&r.p);
-		crpc_spsc_flush(&r.p); /* twice is once */
-		assert_int_equal(crpc_spsc_dequeue(&r.c, msg), 0);
-		for (n = 0; crpc_spsc_enqueue(&r.p, msg) == 0; n++)
+		assert_int_equal(put_one(&r.p, msg), 0);
+		ring_flush(&r.p);
+		ring_flush(&r.p); /* twice is once */
+		assert_int_equal(get_one(&r.c, msg), 0);
+		for (n = 0; put_one(&r.p, msg) == 0; n++)
 			;
-		for (; crpc_spsc_dequeue(&r.c, msg) == 0; n--)
+		for (; get_one(&r.c, msg) == 0; n--)
 			;
 		assert_int_equal(n, 0);
 		ring_free(&r);
@@ -277,10 +277,10 @@ TEST(no_stale_flag_after_wrap)
 			for (seq = 0; seq < 200; seq += burst) {
 				for (uint32_t i = 0; i < burst; i++) {
 					msg_fill(&msg, 8, seq + i);
-					assert_int_equal(crpc_spsc_enqueue(&r.p, &msg), 0);
+					assert_int_equal(put_one(&r.p, &msg), 0);
 				}
-				crpc_spsc_flush(&r.p);
-				for (got = 0; crpc_spsc_dequeue(&r.c, &msg) == 0; got++)
+				ring_flush(&r.p);
+				for (got = 0; get_one(&r.c, &msg) == 0; got++)
 					assert_true(msg_good(&msg, 8, seq + got));
 				assert_int_equal(got, burst);
 			}
@@ -313,12 +313,12 @@ TEST(onesided_consumer_never_writes)
 			/* The window is the end, though the consumer has read everything. */
 			for (uint32_t i = 0; i < 8; i++) {
 				msg_fill(msg, 32, seq++);
-				assert_int_equal(crpc_spsc_enqueue(&p, msg), 0);
+				assert_int_equal(put_one(&p, msg), 0);
 			}
-			assert_int_equal(crpc_spsc_enqueue(&p, msg), -EAGAIN);
-			while (crpc_spsc_dequeue(&c, msg) == 0)
+			assert_int_equal(put_one(&p, msg), -EAGAIN);
+			while (get_one(&c, msg) == 0)
 				assert_true(msg_good(msg, 32, out++));
-			assert_int_equal(crpc_spsc_enqueue(&p, msg), -EAGAIN);
+			assert_int_equal(put_one(&p, msg), -EAGAIN);
 			crpc_spsc_onesided_credit(&p, 1000); /* bounded to what is open */
 		}
 		assert_int_equal(out, seq);
@@ -343,14 +343,14 @@ TEST(hostile_words_are_bounded)
 	tail = (_Atomic uint32_t *)(void *)((char *)r.mem + CRPC_SPSC_TAIL_OFFSET);
 	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		crpc_store_relaxed(head, bad[i]);
-		assert_int_equal(crpc_spsc_dequeue_burst(&r.c, buf, 64), 0);
+		assert_int_equal(ring_get(&r.c, buf, 64), 0);
 	}
 	crpc_store_relaxed(head, 0);
 	for (size_t i = 0; i < 64; i++)
-		assert_int_equal(crpc_spsc_enqueue(&r.p, &msg), 0);
+		assert_int_equal(put_one(&r.p, &msg), 0);
 	for (size_t i = 0; i < CRPC_DIM(bad); i++) {
 		crpc_store_relaxed(tail, bad[i]);
-		assert_int_equal(crpc_spsc_enqueue(&r.p, &msg), -EAGAIN);
+		assert_int_equal(put_one(&r.p, &msg), -EAGAIN);
 	}
 	free(r.mem);
 
@@ -358,13 +358,13 @@ TEST(hostile_words_are_bounded)
 	assert_int_equal(ring_make(&r, &a), 0);
 	flag = __crpc_spsc_flag(r.c.pos);
 	crpc_store_relaxed(flag, 7); /* seven messages in a block for one */
-	assert_int_equal(crpc_spsc_dequeue_burst(&r.c, buf, 64), 0);
+	assert_int_equal(ring_get(&r.c, buf, 64), 0);
 	free(r.mem);
 
 	a.variant = CRPC_SPSC_ONESIDED;
 	assert_int_equal(ring_make(&r, &a), 0);
 	crpc_store_relaxed(__crpc_spsc_flag(r.c.pos), UINT64_C(5) << 3 | 7); /* a lap to come */
-	assert_int_equal(crpc_spsc_dequeue_burst(&r.c, buf, 64), 0);
+	assert_int_equal(ring_get(&r.c, buf, 64), 0);
 	free(r.mem);
 }
 
@@ -380,19 +380,19 @@ TEST(peek_of_a_whole_ring_ends)
 	for (v = 0; v < CRPC_SPSC_VARIANTS; v++) {
 		a.variant = v;
 		assert_int_equal(ring_make(&r, &a), 0);
-		while (crpc_spsc_enqueue(&r.p, &msg) == 0)
+		while (put_one(&r.p, &msg) == 0)
 			;
-		for (n = 0; (run = crpc_spsc_peek(&r.c, 64, &first)) != 0; n += run)
+		for (n = 0; (run = ring_peek(&r.c, 64, &first)) != 0; n += run)
 			assert_true(n <= 16 + 2 * CRPC_SPSC_PACKED);
 		assert_true(n >= 16);
-		crpc_spsc_release(&r.c);
-		while (crpc_spsc_dequeue(&r.c, &msg) == 0)
+		ring_release(&r.c);
+		while (get_one(&r.c, &msg) == 0)
 			;
 		ring_free(&r);
 	}
 }
 
-/* The inline calls of each variant, one message at a time, which the handle does not use. */
+/* The inline calls of each variant, one message at a time. */
 TEST(inline_singles)
 {
 	static const enum crpc_spsc_variant variants[] = {CRPC_SPSC_LAMPORT, CRPC_SPSC_FASTFORWARD,

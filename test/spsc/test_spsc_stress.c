@@ -44,14 +44,14 @@ send_some(struct stress *t, struct crpc_spsc_prod *p, uint64_t seq, uint32_t n)
 	void *first;
 
 	if (t->in_place) {
-		n = crpc_spsc_reserve(p, n, &first);
+		n = ring_reserve(p, n, &first);
 		at = first;
 	}
 	for (i = 0; i < n; i++)
 		msg_fill(at + (size_t)i * esize, esize, seq + i);
 	if (!t->in_place)
-		return crpc_spsc_enqueue_burst(p, buf, n);
-	crpc_spsc_commit(p, n);
+		return ring_put(p, buf, n);
+	ring_commit(p, n);
 	return n;
 }
 
@@ -65,16 +65,16 @@ take_some(struct stress *t, struct crpc_spsc_cons *c, uint64_t seq, uint32_t n)
 	void *first;
 
 	if (t->in_place) {
-		n = crpc_spsc_peek(c, n, &first);
+		n = ring_peek(c, n, &first);
 		at = first;
 	} else {
-		n = crpc_spsc_dequeue_burst(c, buf, n);
+		n = ring_get(c, buf, n);
 	}
 	for (i = 0; i < n; i++)
 		if (!msg_good(at + (size_t)i * esize, esize, seq + i))
 			t->bad++;
 	if (t->in_place)
-		crpc_spsc_release(c);
+		ring_release(c);
 	return n;
 }
 
@@ -97,11 +97,11 @@ stream_producer(void *arg)
 		if (n == 0) {
 			sched_yield();
 		} else if (rnd(&(uint64_t){sent + 1}) % 8 == 0) {
-			crpc_spsc_flush(&t->to.p);
+			ring_flush(&t->to.p);
 		}
 		dawdle(t->slow == 1);
 	}
-	crpc_spsc_flush(&t->to.p);
+	ring_flush(&t->to.p);
 	return NULL;
 }
 
@@ -143,7 +143,7 @@ rpc_server(void *arg)
 		if (got > sent) {
 			n = (uint32_t)(got - sent < BURST_MAX ? got - sent : BURST_MAX);
 			sent += send_some(t, &t->back.p, sent, n);
-			crpc_spsc_flush(&t->back.p);
+			ring_flush(&t->back.p);
 		} else {
 			sched_yield();
 		}
@@ -168,7 +168,7 @@ rpc(struct stress *t)
 		n = n < room ? n : room;
 		if (n > 0)
 			sent += send_some(t, &t->to.p, sent, n);
-		crpc_spsc_flush(&t->to.p);
+		ring_flush(&t->to.p);
 		n = take_some(t, &t->back.c, got, t->burst);
 		got += n;
 		if (t->attr.caller_credit)
