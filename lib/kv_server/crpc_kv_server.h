@@ -91,7 +91,6 @@ struct crpc_kv_server_conf {
 	const struct crpc_mem_place *place;
 
 	uint32_t keys;  /**< Of all ranks, if clients are to know by CRPC_KV_INFO; 0. */
-	bool preloaded; /**< Each of them exists from the start. */
 	/** Writer ids that CRPC_KV_INFO gives out, divided over all owners; 0, 0: none. */
 	uint32_t writer_first, writer_end;
 };
