@@ -396,6 +396,8 @@ void crpc_kv_daemon_flush(struct crpc_kv_daemon *d, enum crpc_copyrpc_flush_poli
  *
  * @param command
  *   Its name, for the first server; it takes the number of a daemon, else it is of all.
+ * @param rank, daemons
+ *   The server's rank, and how many daemons it has.
  * @return
  *   0, or -errno of rte_telemetry_register_cmd().
  */
