@@ -59,7 +59,6 @@ fill_conf(struct kv_rank *r)
 		.timeout_ns = kv_timeout_ns(&r->boot),
 		.by_number = o->delegate == KV_DELEGATE_FLUX,
 		.keys = kv_rank_keys(r),
-		.preloaded = o->restore == NULL && o->ttl_ms == 0 && !o->empty,
 		.writer_first = used,
 		.writer_end = used + kv_rank_owners(r) * part,
 	};

@@ -94,7 +94,6 @@ kvd_loops_start(struct kvd_loops *l, struct crpc_kv_server *s, uint32_t daemons,
 		d = crpc_kv_server_daemon(s, i);
 		for (uint32_t k = 0; k < loop->daemons; k++)
 			crpc_kv_daemon_join(d, loop->daemon[k]);
-		loop->number[loop->daemons] = i;
 		loop->daemon[loop->daemons++] = d;
 	}
 	for (uint32_t i = 0; i < l->n && !l->on_main; i++)

@@ -20,8 +20,8 @@
 
 /** A loop: of one lcore. */
 struct kvd_loop {
+	/** Number k of loop i of n is number i + k * n of the server. */
 	struct crpc_kv_daemon *daemon[CRPC_KV_DAEMONS_MAX];
-	uint32_t number[CRPC_KV_DAEMONS_MAX]; /**< That each has in the server. */
 	uint32_t daemons;
 	unsigned int lcore;
 	struct crpc_idle idle;

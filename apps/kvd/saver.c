@@ -81,7 +81,7 @@ static int
 slice(struct kvd_saver *v)
 {
 	const struct kvd_loop *l = &v->loops->loop[v->loop];
-	uint32_t daemon = l->number[v->daemon];
+	uint32_t daemon = v->loop + v->daemon * v->loops->n;
 	int rc = crpc_kv_server_snapshot_write(v->server, daemon);
 	uint64_t begin = crpc_clock_ns();
 	int64_t keys;

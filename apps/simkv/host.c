@@ -287,7 +287,6 @@ sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t c
 		.ring_size = (uint32_t)o->ring,
 		.front = &front,
 		.keys = w->load.keys.n,
-		.preloaded = true,
 	};
 
 	h->world = w;

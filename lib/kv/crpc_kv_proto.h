@@ -163,7 +163,7 @@ struct kv_info {
 	/** A writer id that no other connected client has; 0: none is left. */
 	uint32_t writer;
 	uint32_t writers;   /**< Writer ids are below this. */
-	uint32_t preloaded; /**< 1: every key exists until somebody deletes it. */
+	uint32_t zero;
 	/** From 1 on: the writer id had other holders, whose values may still be there. */
 	uint32_t generation;
 };

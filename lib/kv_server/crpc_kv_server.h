@@ -91,7 +91,6 @@ struct crpc_kv_server_conf {
 	const struct crpc_mem_place *place;
 
 	uint32_t keys;  /**< Of all ranks, if clients are to know by CRPC_KV_INFO; 0. */
-	bool preloaded; /**< Each of them exists from the start. */
 	/** Writer ids that CRPC_KV_INFO gives out, divided over all owners; 0, 0: none. */
 	uint32_t writer_first, writer_end;
 };
@@ -397,6 +396,8 @@ void crpc_kv_daemon_flush(struct crpc_kv_daemon *d, enum crpc_copyrpc_flush_poli
  *
  * @param command
  *   Its name, for the first server; it takes the number of a daemon, else it is of all.
+ * @param rank, daemons
+ *   The server's rank, and how many daemons it has.
  * @return
  *   0, or -errno of rte_telemetry_register_cmd().
  */

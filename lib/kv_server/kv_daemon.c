@@ -391,42 +391,33 @@ serve_mates(struct crpc_kv_daemon *d, uint64_t now)
 	return n;
 }
 
-/* Of the next so many writer ids one is free, unless there are not so many. */
-#define WRITERS_LOOKED_AT (CRPC_IPC_CLIENTS_MAX + 64)
-
-/* Mark those of the next writer ids that connected clients were given last. */
-static void
-writers_mark(const struct crpc_kv_daemon *d, uint32_t ids, uint64_t *held)
+/* Whether a connected client was given this writer id last. */
+static bool
+writer_is_held(const struct crpc_kv_daemon *d, uint32_t id)
 {
-	uint32_t i;
-
-	for (uint32_t peer = 0; peer < CRPC_DIM(d->writer_of); peer++) {
-		if (d->writer_of[peer] == 0 || crpc_ipc_server_requests(d->ipc, peer) == 0)
-			continue;
-		i = (d->writer_of[peer] + ids - d->info.writer) % ids;
-		if (i < WRITERS_LOOKED_AT)
-			held[i / 64] |= UINT64_C(1) << i % 64;
-	}
+	for (uint32_t peer = 0; peer < CRPC_DIM(d->writer_of); peer++)
+		if (d->writer_of[peer] == id && crpc_ipc_server_requests(d->ipc, peer) != 0)
+			return true;
+	return false;
 }
 
 /* A writer id for a client, in turn, so that the one that is free for longest is next; 0: none. */
 static uint32_t
 writer_take(struct crpc_kv_daemon *d, uint32_t peer)
 {
-	uint64_t held[WRITERS_LOOKED_AT / 64] = {0};
 	uint32_t id, ids = d->writer_end - d->writer_first;
 
-	if (d->front != NULL || ids == 0)
+	if (d->front != NULL)
 		return 0;
 	d->writer_of[peer] = 0;
-	writers_mark(d, ids, held);
-	for (uint32_t i = 0; i < crpc_min(ids, WRITERS_LOOKED_AT); i++) {
+	/* Of one more than there are clients one is free. */
+	for (uint32_t i = 0; i < crpc_min(ids, CRPC_IPC_CLIENTS_MAX + 1); i++) {
 		if (d->info.writer == d->writer_end) {
 			d->info.writer = d->writer_first;
 			d->info.generation++;
 		}
 		id = d->info.writer++;
-		if ((held[i / 64] >> i % 64 & 1) != 0)
+		if (writer_is_held(d, id))
 			continue;
 		d->writer_of[peer] = id;
 		return id;

@@ -286,7 +286,6 @@ create_daemon(struct crpc_kv_server *s, uint32_t i)
 		.value_size = c->value_max,
 		.writer = d->writer_first,
 		.writers = c->writer_first + s->owners * writers,
-		.preloaded = c->preloaded,
 	};
 	return 0;
 }
