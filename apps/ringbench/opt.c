@@ -80,7 +80,7 @@ rb_opt_help(int argc, char *const *argv)
 }
 
 int
-rb_opt_parse(const struct rb_opt **o, int argc, char **argv)
+rb_opt_parse(struct rb_opt **o, int argc, char **argv)
 {
 	int rc;
 

@@ -46,7 +46,7 @@ struct rb_opt {
 void rb_opt_help(int argc, char *const *argv);
 
 /* 0, or an exit code after one line on stderr. */
-int rb_opt_parse(const struct rb_opt **o, int argc, char **argv);
+int rb_opt_parse(struct rb_opt **o, int argc, char **argv);
 
 /* What is measured. */
 struct app_case {
