@@ -20,6 +20,7 @@ run_packages=(
 )
 test_packages=(
 	ibverbs-utils perftest      # foreign programs that run on the software NIC
+	g++                         # C++ programs that include the headers
 	clang libclang-rt-14-dev llvm   # second compiler, its sanitizer runtimes, their symbolizer
 	python3 binutils procps     # pgrep
 	python3-pyverbs             # rdma-core's own test suite, which runs on the software NIC
@@ -29,7 +30,6 @@ test_packages=(
 	groff-base                  # renders the manual pages
 )
 peers_packages=(                # what the benchmarks compare with; each is left out where missing
-	g++ libck-dev libboost-dev libreaderwriterqueue-dev libatomic-queue-dev
 	libucx-dev libzmq3-dev libmsgpack-dev
 	ucx-utils                   # ucx_perftest: a program that polls without libibverbs
 	libopenmpi-dev qperf        # further programs on the software NIC

@@ -98,6 +98,29 @@ side_turns(struct app_lane *l, int side)
 	return rc;
 }
 
+/* The same, counted by the CPU. */
+static int
+counted_turns(struct app_lane *l, int side)
+{
+	uint64_t counter[APP_COUNTERS];
+	static bool reported;
+	struct app_perf perf;
+	int lacks = app_perf_open(&perf), rc;
+
+	if (lacks != 0) {
+		if (side == 0 && !reported)
+			app_note("counters: this machine has none for us (%s)", strerror(-lacks));
+		reported |= side == 0;
+		return side_turns(l, side);
+	}
+	rc = side_turns(l, side);
+	app_perf_read(&perf, counter);
+	app_perf_close(&perf);
+	for (uint32_t i = 0; i < APP_COUNTERS; i++)
+		l->counter[side][i] += counter[i];
+	return rc;
+}
+
 /* The peer's part, and its last messages. */
 static int
 side_linger(struct app_lane *l, int side, int rc)
@@ -132,7 +155,7 @@ side_slice(void *arg, int side)
 	lost = app_party_barrier(l->party);
 	l->begin_ns[side] = crpc_clock_ns();
 	if (rc == 0 && lost == 0)
-		rc = side_turns(l, side);
+		rc = l->counts ? counted_turns(l, side) : side_turns(l, side);
 	l->end_ns[side] = crpc_clock_ns();
 	if (l->report[side]->ns == 0)
 		l->report[side]->away_ns = app_measure_away_ns() - away;

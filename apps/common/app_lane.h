@@ -23,6 +23,7 @@
 
 #include "app_opt.h"
 #include "app_party.h"
+#include "app_perf.h"
 
 /** Lanes of a group at most. */
 #define APP_LANES_MAX 24
@@ -106,6 +107,7 @@ struct app_lane {
 	uint32_t addr_max;
 	uint32_t files, mib; /**< As of its way, of which they are. */
 	bool whole;          /**< A turn does all: none follows the one that gave 1. */
+	bool counts;         /**< The CPU counts what the sides' turns do. */
 	bool brief;          /**< Open for a round only: there is no memory for all at once. */
 	char name[32];       /**< Of the way, in results. */
 	char text[128];      /**< Which lane, and which case. */
@@ -121,6 +123,7 @@ struct app_lane {
 	char why[256];                                   /**< The first cause. */
 	uint64_t begin_ns[APP_SIDES], end_ns[APP_SIDES]; /**< Of the last slice. */
 	double line_ns[2];                               /**< Ping-pong before and after it. */
+	uint64_t counter[APP_SIDES][APP_COUNTERS]; /**< Of this process's sides, all slices. */
 };
 
 /** Lanes that are measured in turn, and so compared. What the caller sets comes first. */

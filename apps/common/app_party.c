@@ -478,17 +478,9 @@ app_party_start_process(struct app_party *p, const struct app_args *args)
 	return rc;
 }
 
-int
-app_party_json(const struct app_party *p, const char *path, FILE **json)
-{
-	if (path == NULL || !app_party_plays(p, 0))
-		return 0;
-	*json = app_json_open("json", path);
-	return *json == NULL ? APP_EXIT_USAGE : 0;
-}
-
-void
-app_party_out_open(struct app_party *p, struct app_out *out, const char *app)
+/* Print the machine, where the sides are, and how far apart. */
+static void
+out_open(struct app_party *p, struct app_out *out, const char *app)
 {
 	const char *where = p->place == APP_PLACE_SAME ? "both sides on lcore"
 		: p->place != APP_PLACE_RANK           ? "lcores"
@@ -506,11 +498,25 @@ app_party_out_open(struct app_party *p, struct app_out *out, const char *app)
 }
 
 int
-app_party_finish(const struct app_party *p, struct app_out *out, int rc, uint32_t failed)
+app_party_run(struct app_party *p, struct app_out *out, const struct app_bench *b)
 {
+	int rc = 0;
+
+	app_fail_hold(true);
+	if (b->json != NULL && app_party_plays(p, 0)) {
+		out->json = app_json_open("json", b->json);
+		rc = out->json == NULL ? APP_EXIT_USAGE : 0;
+	}
+	if (rc == 0 && b->prepare != NULL)
+		rc = b->prepare(b->arg);
+	rc = app_party_agree(p, "prepare", rc);
+	if (rc == 0) {
+		out_open(p, out, b->name);
+		rc = b->run(b->arg);
+	}
 	app_out_close(out, app_party_stopped(p) && !p->lost && p->side == 0);
 	if (rc == 0)
-		return failed != 0 || p->lost ? APP_EXIT_RUN : APP_EXIT_OK;
+		return *b->failed != 0 || p->lost ? APP_EXIT_RUN : APP_EXIT_OK;
 	return rc < 0 ? APP_EXIT_RUN : rc;
 }
 

@@ -91,21 +91,22 @@ void app_party_end(struct app_party *p);
 /** All sides go on, or none: the first exit code of both, after its line (app_boot_agree()). */
 int app_party_agree(struct app_party *p, const char *step, int rc);
 
-/** Side 0: open the file for results, if there is to be one: 0, or an exit code after a line. */
-int app_party_json(const struct app_party *p, const char *path, FILE **json);
-
-/** The begin of a run: print the machine, where the sides are, and how far apart. */
-void app_party_out_open(struct app_party *p, struct app_out *out, const char *app);
+/** What a benchmark does between the start of its sides and their end. */
+struct app_bench {
+	const char *name, *json; /**< json: file for results; NULL: none. */
+	/** What may fail in one rank alone: 0, or an exit code after a line. May be NULL. */
+	int (*prepare)(void *arg);
+	/** Measure: 0, -errno, or an exit code. */
+	int (*run)(void *arg);
+	void *arg;
+	uint32_t *failed; /**< Lanes that were left out. */
+};
 
 /**
- * The end of a run: close the file, report an interruption.
- *
- * @param failed
- *   Lanes that were left out.
- * @return
- *   The exit code; rc unless that is 0.
+ * Prepare on both sides, print the machine, where the sides are and how far apart, measure, close
+ * the results, report an interruption: the exit code.
  */
-int app_party_finish(const struct app_party *p, struct app_out *out, int rc, uint32_t failed);
+int app_party_run(struct app_party *p, struct app_out *out, const struct app_bench *b);
 
 /** True if a signal came, or the peer is lost: finish, print what is known. */
 bool app_party_stopped(const struct app_party *p);

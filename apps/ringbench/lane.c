@@ -21,10 +21,9 @@ struct ring_lane {
 	struct app_case c;
 	struct app_report report[APP_SIDES];
 	struct rb_slice *s;
-	bool verify, counters, counting;
+	bool verify, counters;
 	uint64_t messages; /* of the last slice */
 	uint64_t counted;  /* messages whose lcores' CPUs were asked */
-	uint64_t counter[APP_SIDES][APP_COUNTERS];
 };
 
 static struct ring_lane *
@@ -47,26 +46,10 @@ more_run(void *arg)
 	return 0;
 }
 
-static bool
-perf_open(struct app_perf *perf, int side)
-{
-	static bool reported;
-	int rc = app_perf_open(perf);
-
-	if (rc != 0 && side == 0 && !reported) {
-		reported = true;
-		printf("counters: this machine has none for us (%s)\n", strerror(-rc));
-	}
-	return rc == 0;
-}
-
 static int
 ring_turn(struct app_lane *base, int side)
 {
 	struct ring_lane *l = ring_lane(base);
-	uint64_t counter[APP_COUNTERS] = {0};
-	struct app_perf perf;
-	bool counted = l->counters && !l->s->c.check && perf_open(&perf, side);
 
 	if (l->c.pattern >= RB_FLUX)
 		rb_nodes_run(l->s, (uint32_t)side);
@@ -74,14 +57,6 @@ ring_turn(struct app_lane *base, int side)
 		rb_ring_run(l->s, side);
 	if (side == 0)
 		crpc_store_relaxed(&l->s->stop, 1);
-	if (!counted)
-		return 1;
-	app_perf_read(&perf, counter);
-	app_perf_close(&perf);
-	for (uint32_t i = 0; i < APP_COUNTERS; i++)
-		l->counter[side][i] += counter[i];
-	if (side == 0)
-		l->counting = true;
 	return 1;
 }
 
@@ -99,7 +74,7 @@ run(struct ring_lane *l)
 	rc = app_lane_slice(&l->base);
 	rte_eal_mp_wait_lcore();
 	l->messages = crpc_load_relaxed(&l->s->done);
-	l->counted += l->counting && !l->s->c.check ? l->messages : 0;
+	l->counted += l->base.counts ? l->messages : 0;
 	l->report[0].away_ns += crpc_load_relaxed(&l->s->away_ns);
 	if (rc == 0 && l->s->bad != 0)
 		rc = app_lane_fail(&l->base, -EBADMSG, "%lu wrong of %lu messages",
@@ -122,6 +97,7 @@ slice(struct ring_lane *l, uint64_t ticks)
 	l->s->c = l->c;
 	l->s->c.ticks = ticks;
 	l->s->c.check = ticks != l->c.ticks;
+	l->base.counts = l->counters && !l->s->c.check;
 	rc = run(l);
 	rte_free(l->s);
 	return rc;
@@ -214,9 +190,9 @@ ring_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 	/* mult is ns per tick, times 2^32 */
 	app_row_set(row, "{s:f,s:f,s:f}", "cycles", ns * 4294967296.0 / (double)crpc_clock.mult,
 		"line_ns", line_ns, "line_rate_mlps", line);
-	if (l->counted != 0) {
-		app_row_counters(row, "first_lcore", l->counter[0], (double)l->counted);
-		app_row_counters(row, "second_lcore", l->counter[1], (double)l->counted);
+	if (base->counter[0][0] != 0) {
+		app_row_counters(row, "first_lcore", base->counter[0], (double)l->counted);
+		app_row_counters(row, "second_lcore", base->counter[1], (double)l->counted);
 	}
 }
 

@@ -18,69 +18,83 @@
 
 #include "crpc_clock.h"
 #include "crpc_log.h"
+#include "crpc_spsc_duplex.h"
 #include "crpc_spsc_inline.h"
 #include "crpc_spsc_onesided.h"
 #include "rb.h"
-#include "rb_cxx.h"
 #include "rb_msg.h"
-
-#ifdef RB_HAVE_CK
-#include <ck_ring.h>
-#define CK_OF(size)                                                                                \
-	struct ck_msg_##size {                                                                     \
-		uint64_t w[(size) / 8];                                                            \
-	};                                                                                         \
-	CK_RING_PROTOTYPE(m##size, ck_msg_##size)
-CK_OF(8)
-CK_OF(16)
-CK_OF(32)
-CK_OF(64)
-CK_OF(128)
-CK_OF(256)
-#endif
 
 #define INLINE    crpc_inline
 #define BURST_MAX 64u
 #define WORDS_MAX (CRPC_SPSC_ESIZE_MAX / 8)
 
-/* Beside enum rb_transport: the layouts of ours that latency uses. */
+/* Layouts of ours, of which latency has its own, and how rte_ring is called. */
 enum kind {
 	K_LAMPORT = CRPC_SPSC_LAMPORT,
 	K_FF = CRPC_SPSC_FASTFORWARD,
 	K_FF_ALIGNED = CRPC_SPSC_FASTFORWARD_ALIGNED,
 	K_ONE = CRPC_SPSC_ONESIDED,
 	K_ONE_ALIGNED = CRPC_SPSC_ONESIDED_ALIGNED,
+	K_DUPLEX = CRPC_SPSC_DUPLEX,
+	K_LONE = CRPC_SPSC_DUPLEX_LONE,
 	K_RTE,
 	K_RTE_ZC,
-	K_CK,
 };
 
 /* One lcore's side of a slice. */
 struct end {
 	struct crpc_spsc_prod p;
 	struct crpc_spsc_cons c;
-	void *out; /* rings of others */
-	void *in;
+	struct crpc_spsc_duplex_client dc;
+	struct crpc_spsc_duplex_server ds;
+	struct rte_ring *out, *in;
 	uint32_t burst;
 	uint32_t inflight;
 	uint32_t esize; /* where it is no constant */
 	uint64_t tx_seq;
 	uint64_t rx_seq;
-	uint64_t sum;
 	uint64_t bad;
+	bool first, stream;
 	struct rb_slice *s;
 };
 
+/* One-way rings of ours. */
 INLINE bool
 kind_ours(enum kind k)
 {
 	return k <= K_ONE_ALIGNED;
 }
 
-INLINE void
-use(struct end *e, const void *msg, uint32_t esize, bool check)
+INLINE bool
+kind_duplex(enum kind k)
 {
-	e->bad += rb_msg_use(msg, esize, e->rx_seq, check);
+	return k == K_DUPLEX || k == K_LONE;
+}
+
+INLINE bool
+kind_onesided(enum kind k)
+{
+	return k == K_ONE || k == K_ONE_ALIGNED;
+}
+
+/* For one message at a time, there and back. */
+INLINE bool
+kind_lone(enum kind k)
+{
+	return k == K_FF_ALIGNED || k == K_ONE_ALIGNED || k == K_LONE;
+}
+
+INLINE void *
+nth(void *first, uint32_t i, uint32_t esize)
+{
+	return (char *)first + (size_t)i * esize;
+}
+
+INLINE void
+use(struct end *e, enum kind k, const void *msg, uint32_t esize, bool check)
+{
+	/* A reply that overwrites its request has each word raised by one. */
+	e->bad += rb_msg_use(msg, esize, e->rx_seq + kind_duplex(k), check);
 	e->rx_seq += check;
 }
 
@@ -102,7 +116,7 @@ ours_tx(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n)
 	do {
 		run = crpc_spsc_inline_reserve(&e->p, v, esize, n - done, &first);
 		for (uint32_t i = 0; i < run; i++)
-			rb_msg_fill((char *)first + (size_t)i * esize, esize, e->tx_seq + done + i);
+			rb_msg_fill(nth(first, i, esize), esize, e->tx_seq + done + i);
 		crpc_spsc_inline_commit(&e->p, v, esize, run);
 		done += run;
 	} while (v != CRPC_SPSC_LAMPORT && run != 0 && done < n);
@@ -118,14 +132,14 @@ ours_rx(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n, boo
 	if (__builtin_constant_p(n) && n == 1) {
 		if (crpc_spsc_inline_peek(&e->c, v, esize, 1, &first) == 0)
 			return 0;
-		use(e, first, esize, check);
+		use(e, (enum kind)v, first, esize, check);
 		crpc_spsc_inline_release(&e->c, v, esize);
 		return 1;
 	}
 	do {
 		run = crpc_spsc_inline_peek(&e->c, v, esize, n - done, &first);
 		for (uint32_t i = 0; i < run; i++)
-			use(e, (char *)first + (size_t)i * esize, esize, check);
+			use(e, (enum kind)v, nth(first, i, esize), esize, check);
 		done += run;
 	} while (v != CRPC_SPSC_LAMPORT && run != 0 && done < n);
 	crpc_spsc_inline_release(&e->c, v, esize);
@@ -153,8 +167,7 @@ ours_echo(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n)
 	while (put < got) {
 		run = crpc_spsc_inline_reserve(&e->p, v, esize, got - put, &to);
 		for (uint32_t i = 0; i < run; i++)
-			memcpy((char *)to + (size_t)i * esize,
-				(char *)from + (size_t)(put + i) * esize, esize);
+			memcpy(nth(to, i, esize), nth(from, put + i, esize), esize);
 		crpc_spsc_inline_commit(&e->p, v, esize, run);
 		put += run;
 		if (run == 0 && crpc_load_relaxed(&e->s->stop))
@@ -164,90 +177,105 @@ ours_echo(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n)
 	return got;
 }
 
-/* ---- others: a buffer of the caller ---- */
+/* ---- ours whose replies overwrite their requests ---- */
 
-#ifdef RB_HAVE_CK
-#define CK_CASE(size)                                                                              \
-	case size: {                                                                               \
-		struct ck_msg_##size *m = buf;                                                     \
-		struct ck_ring *r = (struct ck_ring *)ring;                                        \
-		struct ck_msg_##size *slots = (struct ck_msg_##size *)(void *)(r + 2);             \
-		for (i = 0; i < n; i++)                                                            \
-			if (!(out ? CK_RING_ENQUEUE_SPSC(m##size, r, slots, &m[i])                 \
-				  : CK_RING_DEQUEUE_SPSC(m##size, r, slots, &m[i])))               \
-				break;                                                             \
-		return i;                                                                          \
+INLINE uint32_t
+duplex_tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
+{
+	void *first;
+
+	if (k == K_LONE) {
+		rb_msg_fill(crpc_spsc_lone_reserve(&e->dc, esize), esize, e->tx_seq);
+		crpc_spsc_lone_commit(&e->dc, esize);
+		return 1;
 	}
-
-INLINE uint32_t
-ck_move(void *ring, void *buf, uint32_t esize, uint32_t n, bool out)
-{
-	uint32_t i = 0;
-
-	switch (esize) {
-		CK_CASE(8)
-		CK_CASE(16)
-		CK_CASE(32)
-		CK_CASE(64)
-		CK_CASE(128)
-		CK_CASE(256)
-	}
-	return i;
-}
-#else
-INLINE uint32_t
-ck_move(void *ring, void *buf, uint32_t esize, uint32_t n, bool out)
-{
-	return 0;
-}
-#endif
-
-INLINE uint32_t
-others_put(struct end *e, enum kind k, uint32_t esize, void *buf, uint32_t n)
-{
-	if (k == K_CK)
-		return ck_move(e->out, buf, esize, n, true);
-	return rte_ring_sp_enqueue_burst_elem(e->out, buf, esize, n, NULL);
-}
-
-INLINE uint32_t
-others_get(struct end *e, enum kind k, uint32_t esize, void *buf, uint32_t n)
-{
-	if (k == K_CK)
-		return ck_move(e->in, buf, esize, n, false);
-	return rte_ring_sc_dequeue_burst_elem(e->in, buf, esize, n, NULL);
-}
-
-INLINE uint32_t
-others_tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
-{
-	uint64_t buf[BURST_MAX * WORDS_MAX];
-
+	n = crpc_spsc_duplex_reserve(&e->dc, esize, n, &first);
 	for (uint32_t i = 0; i < n; i++)
-		rb_msg_fill((char *)buf + (size_t)i * esize, esize, e->tx_seq + i);
-	return others_put(e, k, esize, buf, n);
-}
-
-INLINE uint32_t
-others_rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
-{
-	uint64_t buf[BURST_MAX * WORDS_MAX];
-
-	n = others_get(e, k, esize, buf, n);
-	for (uint32_t i = 0; i < n; i++)
-		use(e, (char *)buf + (size_t)i * esize, esize, check);
+		rb_msg_fill(nth(first, i, esize), esize, e->tx_seq + i);
+	crpc_spsc_duplex_commit(&e->dc, n);
 	return n;
 }
 
 INLINE uint32_t
-others_echo(struct end *e, enum kind k, uint32_t esize, uint32_t n)
+duplex_rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
+{
+	void *first;
+
+	if (k == K_LONE) {
+		first = crpc_spsc_lone_poll(&e->dc, esize);
+		if (first != NULL)
+			use(e, k, first, esize, check);
+		return first != NULL;
+	}
+	n = crpc_spsc_duplex_poll(&e->dc, esize, n, &first);
+	for (uint32_t i = 0; i < n; i++)
+		use(e, k, nth(first, i, esize), esize, check);
+	if (n != 0)
+		crpc_spsc_duplex_release(&e->dc);
+	return n;
+}
+
+INLINE void
+raise_words(uint64_t *word, uint32_t esize)
+{
+	for (uint32_t i = 0; i < esize / 8; i++)
+		word[i]++;
+}
+
+INLINE uint32_t
+duplex_echo(struct end *e, enum kind k, uint32_t esize, uint32_t n)
+{
+	void *first;
+
+	if (k == K_LONE) {
+		first = crpc_spsc_lone_recv(&e->ds, esize);
+		if (first == NULL)
+			return 0;
+		raise_words(first, esize);
+		crpc_spsc_lone_answer(&e->ds);
+		return 1;
+	}
+	n = crpc_spsc_duplex_recv(&e->ds, esize, n, &first);
+	for (uint32_t i = 0; i < n; i++)
+		raise_words(nth(first, i, esize), esize);
+	if (n != 0)
+		crpc_spsc_duplex_answer(&e->ds, n);
+	return n;
+}
+
+/* ---- rte_ring through a buffer of the caller ---- */
+
+INLINE uint32_t
+rte_tx(struct end *e, uint32_t esize, uint32_t n)
+{
+	uint64_t buf[BURST_MAX * WORDS_MAX];
+
+	for (uint32_t i = 0; i < n; i++)
+		rb_msg_fill(nth(buf, i, esize), esize, e->tx_seq + i);
+	return rte_ring_sp_enqueue_burst_elem(e->out, buf, esize, n, NULL);
+}
+
+INLINE uint32_t
+rte_rx(struct end *e, uint32_t esize, uint32_t n, bool check)
+{
+	uint64_t buf[BURST_MAX * WORDS_MAX];
+
+	n = rte_ring_sc_dequeue_burst_elem(e->in, buf, esize, n, NULL);
+	for (uint32_t i = 0; i < n; i++)
+		use(e, K_RTE, nth(buf, i, esize), esize, check);
+	return n;
+}
+
+INLINE uint32_t
+rte_echo(struct end *e, uint32_t esize, uint32_t n)
 {
 	uint64_t buf[BURST_MAX * WORDS_MAX];
 	uint32_t put = 0, m;
 
-	n = others_get(e, k, esize, buf, n);
+	n = rte_ring_sc_dequeue_burst_elem(e->in, buf, esize, n, NULL);
 	while (put < n) {
-		m = others_put(e, k, esize, (char *)buf + (size_t)put * esize, n - put);
+		m = rte_ring_sp_enqueue_burst_elem(
+			e->out, nth(buf, put, esize), esize, n - put, NULL);
 		put += m;
 		if (m == 0 && crpc_load_relaxed(&e->s->stop))
 			return 0;
@@ -261,8 +289,7 @@ others_echo(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 INLINE void *
 zc_at(const struct rte_ring_zc_data *z, uint32_t i, uint32_t esize)
 {
-	return i < z->n1 ? (char *)z->ptr1 + (size_t)i * esize
-			 : (char *)z->ptr2 + (size_t)(i - z->n1) * esize;
+	return i < z->n1 ? nth(z->ptr1, i, esize) : nth(z->ptr2, i - z->n1, esize);
 }
 
 INLINE uint32_t
@@ -285,7 +312,7 @@ zc_rx(struct end *e, uint32_t esize, uint32_t n, bool check)
 
 	n = rte_ring_dequeue_zc_burst_elem_start(e->in, esize, n, &z, NULL);
 	for (uint32_t i = 0; i < n; i++)
-		use(e, zc_at(&z, i, esize), esize, check);
+		use(e, K_RTE_ZC, zc_at(&z, i, esize), esize, check);
 	if (n != 0)
 		rte_ring_dequeue_zc_elem_finish(e->in, n);
 	return n;
@@ -318,9 +345,10 @@ zc_echo(struct end *e, uint32_t esize, uint32_t n)
 INLINE uint32_t
 tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
-	n = kind_ours(k)        ? ours_tx(e, (enum crpc_spsc_variant)k, esize, n)
-		: k == K_RTE_ZC ? zc_tx(e, esize, n)
-				: others_tx(e, k, esize, n);
+	n = kind_ours(k)         ? ours_tx(e, (enum crpc_spsc_variant)k, esize, n)
+		: kind_duplex(k) ? duplex_tx(e, k, esize, n)
+		: k == K_RTE_ZC  ? zc_tx(e, esize, n)
+				 : rte_tx(e, esize, n);
 	e->tx_seq += n;
 	return n;
 }
@@ -328,17 +356,19 @@ tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 INLINE uint32_t
 rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
 {
-	if (kind_ours(k))
-		return ours_rx(e, (enum crpc_spsc_variant)k, esize, n, check);
-	return k == K_RTE_ZC ? zc_rx(e, esize, n, check) : others_rx(e, k, esize, n, check);
+	return kind_ours(k)      ? ours_rx(e, (enum crpc_spsc_variant)k, esize, n, check)
+		: kind_duplex(k) ? duplex_rx(e, k, esize, n, check)
+		: k == K_RTE_ZC  ? zc_rx(e, esize, n, check)
+				 : rte_rx(e, esize, n, check);
 }
 
 INLINE uint32_t
 echo(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
-	if (kind_ours(k))
-		return ours_echo(e, (enum crpc_spsc_variant)k, esize, n);
-	return k == K_RTE_ZC ? zc_echo(e, esize, n) : others_echo(e, k, esize, n);
+	return kind_ours(k)      ? ours_echo(e, (enum crpc_spsc_variant)k, esize, n)
+		: kind_duplex(k) ? duplex_echo(e, k, esize, n)
+		: k == K_RTE_ZC  ? zc_echo(e, esize, n)
+				 : rte_echo(e, esize, n);
 }
 
 /* Set by the first lcore when the time is over; the clock is looked at every 64 turns. */
@@ -348,9 +378,12 @@ over(struct end *e, uint64_t end, uint32_t *turn)
 	return (++*turn & 63) == 0 && crpc_clock_ticks() >= end;
 }
 
-INLINE void
-client(struct end *e, enum kind k, uint32_t esize, uint32_t burst, bool check, uint64_t end)
+/* Each has its end by value: nothing else has its address, so it lies in registers. */
+
+INLINE uint64_t
+client(struct end local, enum kind k, uint32_t esize, uint32_t burst, bool check, uint64_t end)
 {
+	struct end *e = &local;
 	uint32_t out = 0, n, turn = 0, inflight = e->inflight;
 	uint64_t done = 0;
 
@@ -369,16 +402,18 @@ client(struct end *e, enum kind k, uint32_t esize, uint32_t burst, bool check, u
 		for (; n != 0; n = rx(e, k, esize, burst, check)) {
 			out -= n;
 			done += n;
-			if (k == K_ONE || k == K_ONE_ALIGNED)
+			if (kind_onesided(k))
 				crpc_spsc_onesided_credit(&e->p, n);
 		}
 	} while (!over(e, end, &turn));
 	crpc_store_relaxed(&e->s->done, done);
+	return e->bad;
 }
 
 INLINE void
-server(struct end *e, enum kind k, uint32_t esize, uint32_t burst)
+server(struct end local, enum kind k, uint32_t esize, uint32_t burst)
 {
+	struct end *e = &local;
 	uint32_t n;
 
 	while (crpc_load_relaxed(&e->s->stop) == 0) {
@@ -387,7 +422,7 @@ server(struct end *e, enum kind k, uint32_t esize, uint32_t burst)
 			if (n == 0)
 				break;
 			/* The client's window protects the answers it has not read. */
-			if (k == K_ONE || k == K_ONE_ALIGNED)
+			if (kind_onesided(k))
 				crpc_spsc_onesided_credit(&e->p, n);
 		}
 		if (kind_ours(k))
@@ -396,8 +431,9 @@ server(struct end *e, enum kind k, uint32_t esize, uint32_t burst)
 }
 
 INLINE void
-producer(struct end *e, enum kind k, uint32_t esize, uint32_t burst, uint64_t end)
+producer(struct end local, enum kind k, uint32_t esize, uint32_t burst, uint64_t end)
 {
+	struct end *e = &local;
 	uint32_t turn = 0;
 
 	do
@@ -405,89 +441,65 @@ producer(struct end *e, enum kind k, uint32_t esize, uint32_t burst, uint64_t en
 	while (!over(e, end, &turn));
 }
 
-INLINE void
-consumer(struct end *e, enum kind k, uint32_t esize, uint32_t burst, bool check)
+INLINE uint64_t
+consumer(struct end local, enum kind k, uint32_t esize, uint32_t burst, bool check)
 {
+	struct end *e = &local;
 	uint64_t done = 0;
 
 	while (crpc_load_relaxed(&e->s->stop) == 0)
 		done += rx(e, k, esize, burst, check);
 	crpc_store_relaxed(&e->s->done, done);
+	return e->bad;
 }
 
 /* ---- instances ---- */
 
-struct loops {
-	void (*client)(struct end *e, uint64_t end);
-	void (*server)(struct end *e);
-	void (*producer)(struct end *e, uint64_t end);
-	void (*consumer)(struct end *e);
-};
+INLINE void
+run_burst(struct end *e, enum kind k, uint32_t esize, uint32_t burst, bool check, uint64_t end)
+{
+	bool stream = e->stream && !kind_lone(k) && !kind_duplex(k);
+
+	if (stream && e->first)
+		producer(*e, k, esize, burst, end);
+	else if (stream)
+		e->bad = consumer(*e, k, esize, burst, check);
+	else if (e->first)
+		e->bad = client(*e, k, esize, burst, check, end);
+	else
+		server(*e, k, esize, burst);
+}
 
 /* A burst of one is a constant too: the loops in it go, and with them what they keep in memory. */
-#define EACH_BURST(body, e, kind, size, ...)                                                       \
-	do {                                                                                       \
-		if ((e)->burst == 1) {                                                             \
-			enum { burst = 1 };                                                        \
-			struct end local = *(e);                                                   \
-			body(&local, kind, size, __VA_ARGS__);                                     \
-			*(e) = local;                                                              \
-		} else {                                                                           \
-			uint32_t burst = (e)->burst;                                               \
-			body(e, kind, size, __VA_ARGS__);                                          \
-		}                                                                                  \
-	} while (0)
-#define SIZE_OR(size) ((size) != 0 ? (size) : e->esize)
-/* size 0: read it at run time, and check. */
-#define LOOPS(kind, size)                                                                          \
-	static void client_##kind##_##size(struct end *e, uint64_t end)                            \
-	{                                                                                          \
-		EACH_BURST(client, e, kind, SIZE_OR(size), burst, (size) == 0, end);               \
-	}                                                                                          \
-	static void server_##kind##_##size(struct end *e)                                          \
-	{                                                                                          \
-		EACH_BURST(server, e, kind, SIZE_OR(size), burst);                                 \
-	}                                                                                          \
-	static void producer_##kind##_##size(struct end *e, uint64_t end)                          \
-	{                                                                                          \
-		EACH_BURST(producer, e, kind, SIZE_OR(size), burst, end);                          \
-	}                                                                                          \
-	static void consumer_##kind##_##size(struct end *e)                                        \
-	{                                                                                          \
-		EACH_BURST(consumer, e, kind, SIZE_OR(size), burst, (size) == 0);                  \
-	}
-#define LOOPS_OF_KIND(kind)                                                                        \
-	LOOPS(kind, 0)                                                                             \
-	LOOPS(kind, 8)                                                                             \
-	LOOPS(kind, 16) LOOPS(kind, 32) LOOPS(kind, 64) LOOPS(kind, 128) LOOPS(kind, 256)
-#define ENTRY(kind, size)                                                                          \
-	{                                                                                          \
-		client_##kind##_##size, server_##kind##_##size, producer_##kind##_##size,          \
-			consumer_##kind##_##size                                                   \
-	}
-#define ENTRIES(kind)                                                                              \
-	[kind] = {ENTRY(kind, 0), ENTRY(kind, 8), ENTRY(kind, 16), ENTRY(kind, 32),                \
-		ENTRY(kind, 64), ENTRY(kind, 128), ENTRY(kind, 256)}
+INLINE void
+run(struct end *e, enum kind k, uint32_t esize, bool check, uint64_t end)
+{
+	if (kind_lone(k) || e->burst == 1)
+		run_burst(e, k, esize, 1, check, end);
+	else
+		run_burst(e, k, esize, e->burst, check, end);
+}
 
-LOOPS_OF_KIND(K_LAMPORT)
-LOOPS_OF_KIND(K_FF)
-LOOPS_OF_KIND(K_FF_ALIGNED)
-LOOPS_OF_KIND(K_ONE)
-LOOPS_OF_KIND(K_ONE_ALIGNED)
-LOOPS_OF_KIND(K_RTE)
-LOOPS_OF_KIND(K_RTE_ZC)
-LOOPS_OF_KIND(K_CK)
+/* Size 0: it is read at run time, and messages are checked. */
+#define EACH_SIZE(WHAT, kind)                                                                      \
+	WHAT(kind, 0)                                                                              \
+	WHAT(kind, 8) WHAT(kind, 16) WHAT(kind, 32) WHAT(kind, 64) WHAT(kind, 128) WHAT(kind, 256)
+#define EACH_KIND(WHAT)                                                                            \
+	WHAT(K_LAMPORT)                                                                            \
+	WHAT(K_FF)                                                                                 \
+	WHAT(K_FF_ALIGNED)                                                                         \
+	WHAT(K_ONE) WHAT(K_ONE_ALIGNED) WHAT(K_DUPLEX) WHAT(K_LONE) WHAT(K_RTE) WHAT(K_RTE_ZC)
+#define RUN(kind, size)                                                                            \
+	static crpc_noinline void run_##kind##_##size(struct end *e, uint64_t end)                 \
+	{                                                                                          \
+		run(e, kind, (size) != 0 ? (size) : e->esize, (size) == 0, end);                   \
+	}
+#define RUNS(kind)        EACH_SIZE(RUN, kind)
+#define ENTRY(kind, size) run_##kind##_##size,
+#define ENTRIES(kind)     [kind] = {EACH_SIZE(ENTRY, kind)},
 
-static const struct loops loops[][7] = {
-	ENTRIES(K_LAMPORT),
-	ENTRIES(K_FF),
-	ENTRIES(K_FF_ALIGNED),
-	ENTRIES(K_ONE),
-	ENTRIES(K_ONE_ALIGNED),
-	ENTRIES(K_RTE),
-	ENTRIES(K_RTE_ZC),
-	ENTRIES(K_CK),
-};
+EACH_KIND(RUNS)
+static void (*const runs[][7])(struct end *e, uint64_t end) = {EACH_KIND(ENTRIES)};
 
 /* ---- open, close, run ---- */
 
@@ -501,21 +513,15 @@ kind_of(const struct app_case *c)
 		return lone ? K_FF_ALIGNED : K_FF;
 	case RB_ONESIDED:
 		return lone ? K_ONE_ALIGNED : K_ONE;
+	case RB_DUPLEX:
+		return lone ? K_LONE : K_DUPLEX;
 	case RB_LAMPORT:
 		return K_LAMPORT;
 	case RB_RTE_RING_ZC:
 		return K_RTE_ZC;
-	case RB_CK_RING:
-		return K_CK;
 	default:
 		return K_RTE;
 	}
-}
-
-static bool
-is_cxx(enum rb_transport t)
-{
-	return t == RB_BOOST || t == RB_MOODYCAMEL || t == RB_ATOMIC_QUEUE;
 }
 
 bool
@@ -533,12 +539,6 @@ rb_transport_usable(enum rb_transport t, enum rb_pattern p, uint32_t size, const
 		*why = "carries at most 248 bytes in flux and mesh";
 	} else if (t == RB_DUPLEX && p == RB_STREAM) {
 		*why = "answers every message: rpc and latency only";
-	} else if (t == RB_CK_RING) {
-#ifndef RB_HAVE_CK
-		*why = "is not built: libck-dev was not there";
-#endif
-	} else if (is_cxx(t) && !rb_cxx_has((int)t)) {
-		*why = "is not built: a C++ compiler or its Debian package was not there";
 	}
 	return *why == NULL;
 }
@@ -548,27 +548,21 @@ ring_open(struct rb_slice *s)
 {
 	const struct app_case *c = &s->c;
 	enum kind k = kind_of(c);
-	struct crpc_spsc_attr a = {.variant = kind_ours(k) ? (enum crpc_spsc_variant)k : 0,
+	bool ours = k < K_RTE;
+	const struct crpc_spsc_attr a = {.variant = ours ? (enum crpc_spsc_variant)k : 0,
 		.depth = c->depth,
 		.esize = c->size,
-		.lazy = rb_lazy(c->depth)};
+		.lazy = rb_lazy(c->depth),
+		.caller_credit = kind_onesided(k) && c->pattern != RB_STREAM};
 	void *mem;
 
-	a.caller_credit = (k == K_ONE || k == K_ONE_ALIGNED) && c->pattern != RB_STREAM;
-	s->len = kind_ours(k) ? (size_t)crpc_spsc_memsize(&a)
-		: k == K_CK   ? 4096 + (size_t)c->depth * c->size
-			      : (size_t)rte_ring_get_memsize_elem(c->size, c->depth);
+	s->len = ours ? (size_t)crpc_spsc_memsize(&a)
+		      : (size_t)rte_ring_get_memsize_elem(c->size, c->depth);
 	mem = rte_zmalloc(NULL, s->len, 4096);
-	if (mem == NULL) {
+	if (mem == NULL)
 		crpc_err("no memory for a ring of %zu bytes; give the EAL more: -m", s->len);
-		return NULL;
-	}
-	if (kind_ours(k))
+	else if (ours)
 		crpc_spsc_init(mem, s->len, &a);
-#ifdef RB_HAVE_CK
-	else if (k == K_CK)
-		ck_ring_init(mem, c->depth);
-#endif
 	else
 		rte_ring_init(mem, "ringbench", c->depth, RING_F_SP_ENQ | RING_F_SC_DEQ);
 	return mem;
@@ -577,15 +571,8 @@ ring_open(struct rb_slice *s)
 int
 rb_ring_open(struct rb_slice *s)
 {
-	if (s->c.transport == RB_DUPLEX)
-		return rb_duplex_open(s);
-	if (is_cxx(s->c.transport)) {
-		s->to = rb_cxx_open((int)s->c.transport, s->c.size, s->c.depth);
-		s->back = rb_cxx_open((int)s->c.transport, s->c.size, s->c.depth);
-	} else {
-		s->to = ring_open(s);
-		s->back = ring_open(s);
-	}
+	s->to = ring_open(s);
+	s->back = ring_open(s);
 	if (s->to != NULL && s->back != NULL)
 		return 0;
 	rb_ring_close(s);
@@ -595,71 +582,35 @@ rb_ring_open(struct rb_slice *s)
 void
 rb_ring_close(struct rb_slice *s)
 {
-	if (is_cxx(s->c.transport)) {
-		rb_cxx_close((int)s->c.transport, s->c.size, s->to);
-		rb_cxx_close((int)s->c.transport, s->c.size, s->back);
-	} else {
-		rte_free(s->to);
-		rte_free(s->back);
-	}
+	rte_free(s->to);
+	rte_free(s->back);
 	s->to = s->back = NULL;
-}
-
-static const struct loops *
-end_open(struct end *e, struct rb_slice *s, bool first)
-{
-	const struct app_case *c = &s->c;
-	enum kind k = kind_of(c);
-
-	*e = (struct end){.out = first ? s->to : s->back,
-		.in = first ? s->back : s->to,
-		.burst = c->burst,
-		.inflight = c->inflight,
-		.esize = c->size,
-		.s = s};
-	if (kind_ours(k)) {
-		crpc_spsc_prod_attach(&e->p, e->out, s->len);
-		crpc_spsc_cons_attach(&e->c, e->in, s->len);
-	}
-	return &loops[k][c->check ? 0 : crpc_log2(c->size) - 2];
-}
-
-static void
-cxx_run(struct rb_slice *s, bool first)
-{
-	struct rb_cxx_run run = {.size = s->c.size,
-		.burst = s->c.burst,
-		.inflight = s->c.inflight,
-		.stream = s->c.pattern == RB_STREAM,
-		.check = s->c.check,
-		.end_ticks = first ? crpc_clock_ticks() + s->c.ticks : 0,
-		.stop = (const uint32_t *)(uintptr_t)&s->stop};
-
-	rb_cxx_loop((int)s->c.transport, first, s->to, s->back, &run);
-	crpc_fetch_add_relaxed(&s->done, run.done);
-	crpc_fetch_add_relaxed(&s->bad, run.bad);
 }
 
 void
 rb_ring_run(struct rb_slice *s, int side)
 {
-	uint64_t end = crpc_clock_ticks() + s->c.ticks;
-	bool stream = s->c.pattern == RB_STREAM;
-	const struct loops *l;
-	struct end e;
+	const struct app_case *c = &s->c;
+	void *out = side == 0 ? s->to : s->back, *in = side == 0 ? s->back : s->to;
+	uint64_t end = crpc_clock_ticks() + c->ticks;
+	enum kind k = kind_of(c);
+	struct end e = {.out = out,
+		.in = in,
+		.burst = c->burst,
+		.inflight = c->inflight,
+		.esize = c->size,
+		.first = side == 0,
+		.stream = c->pattern == RB_STREAM,
+		.s = s};
 
-	if (s->c.transport == RB_DUPLEX) {
-		rb_duplex_run(s, side);
-		return;
+	if (kind_duplex(k) && side == 0) {
+		crpc_spsc_duplex_client_attach(&e.dc, s->to, s->len);
+	} else if (kind_duplex(k)) {
+		crpc_spsc_duplex_server_attach(&e.ds, s->to, s->len);
+	} else if (kind_ours(k)) {
+		crpc_spsc_prod_attach(&e.p, out, s->len);
+		crpc_spsc_cons_attach(&e.c, in, s->len);
 	}
-	if (is_cxx(s->c.transport)) {
-		cxx_run(s, side == 0);
-		return;
-	}
-	l = end_open(&e, s, side == 0);
-	if (side == 0)
-		(stream ? l->producer : l->client)(&e, end);
-	else
-		(stream ? l->consumer : l->server)(&e);
+	runs[k][c->check ? 0 : crpc_log2(c->size) - 2](&e, end);
 	crpc_fetch_add_relaxed(&s->bad, e.bad);
 }

@@ -17,12 +17,14 @@ static struct app_out out;
 static uint32_t failed;
 
 static int
-all_run(const struct rb_opt *o)
+run(void *arg)
 {
+	const struct rb_opt *o = arg;
 	struct app_case c = {.depth = (uint32_t)o->slots};
 	struct app_group g;
 	int rc = 0;
 
+	rb_env_limits(&party);
 	c.nodes = o->nodes != 0 ? (uint32_t)o->nodes : rb_lcores;
 	for (uint32_t p = 0; p < o->patterns.n; p++)
 		for (uint32_t m = 0; m < o->sizes.n; m++)
@@ -62,29 +64,18 @@ lcores_find(void)
 }
 
 static int
-run(const struct rb_opt *o)
+prepare(void *arg)
 {
-	int rc = 0;
-
-	app_fail_hold(true);
 	if (party.place != APP_PLACE_LCORE)
-		rc = app_fail("lcores of one process: %s; two are needed: -l 0,1", party.lcores);
-	if (rc == 0)
-		rc = app_party_json(&party, o->json, &out.json);
-	rc = app_party_agree(&party, "prepare", rc);
-	if (rc != 0)
-		return rc;
+		return app_fail("lcores of one process: %s; two are needed: -l 0,1", party.lcores);
 	lcores_find();
-	app_party_out_open(&party, &out, "ringbench");
-	rb_env_limits(&party);
-	rc = all_run(o);
-	return app_party_finish(&party, &out, rc, failed);
+	return 0;
 }
 
 int
 main(int argc, char **argv)
 {
-	const struct rb_opt *o;
+	struct rb_opt *o;
 	struct app_args args;
 	int rc;
 
@@ -99,7 +90,8 @@ main(int argc, char **argv)
 	rc = app_party_start(&party, &args, NULL);
 	if (rc != 0)
 		return rc;
-	rc = run(o);
+	rc = app_party_run(&party, &out,
+		&(struct app_bench){"ringbench", o->json, prepare, run, o, &failed});
 	app_party_end(&party);
 	return rc;
 }

@@ -14,10 +14,6 @@ const char *const rb_transport_names[RB_TRANSPORTS + 1] = {
 	[RB_RTE_RING_ZC] = "rte_ring_zc",
 	[RB_RTE_RING_RTS] = "rte_ring_rts",
 	[RB_RTE_RING_HTS] = "rte_ring_hts",
-	[RB_CK_RING] = "ck_ring",
-	[RB_BOOST] = "boost_spsc",
-	[RB_MOODYCAMEL] = "moodycamel",
-	[RB_ATOMIC_QUEUE] = "atomic_queue",
 };
 
 const char *const rb_pattern_names[RB_PATTERNS + 1] = {
@@ -80,7 +76,7 @@ rb_opt_help(int argc, char *const *argv)
 }
 
 int
-rb_opt_parse(const struct rb_opt **o, int argc, char **argv)
+rb_opt_parse(struct rb_opt **o, int argc, char **argv)
 {
 	int rc;
 

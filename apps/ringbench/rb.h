@@ -4,8 +4,8 @@
 
 /*
  * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c prints what a
- * line costs, lane.c measures and makes rows, loops.c, duplex.c and cxx.cc hold the timed loops of
- * the rings, nodes.c those of flux and mesh.
+ * line costs, lane.c measures and makes rows, loops.c holds the timed loops of the rings, nodes.c
+ * those of flux and mesh.
  */
 
 #include <stdbool.h>
@@ -14,21 +14,32 @@
 
 #include "app_lane.h"
 #include "app_opt.h"
-#include "app_perf.h"
 #include "crpc_atomic.h"
 #include "crpc_util.h"
-#include "rb_transport.h"
 
 #define RB_LCORES_MAX 16
 extern unsigned int rb_lcore[RB_LCORES_MAX]; /* sides 0 and 1, and more of flux and mesh */
 extern uint32_t rb_lcores;
+
+/* What carries the messages. */
+enum rb_transport {
+	RB_FASTFORWARD,
+	RB_LAMPORT,
+	RB_ONESIDED,
+	RB_DUPLEX,
+	RB_RTE_RING,
+	RB_RTE_RING_ZC,
+	RB_RTE_RING_RTS, /* mesh only */
+	RB_RTE_RING_HTS, /* mesh only */
+	RB_TRANSPORTS,
+};
 
 enum rb_pattern { RB_STREAM, RB_RPC, RB_LATENCY, RB_FLUX, RB_MESH, RB_PATTERNS };
 
 extern const char *const rb_transport_names[RB_TRANSPORTS + 1];
 extern const char *const rb_pattern_names[RB_PATTERNS + 1];
 
-/* False where this build, or this pattern, lacks the transport; why says which. */
+/* False where a pattern lacks the transport; why says so. */
 bool rb_transport_usable(enum rb_transport t, enum rb_pattern p, uint32_t size, const char **why);
 
 struct rb_opt {
@@ -46,7 +57,7 @@ struct rb_opt {
 void rb_opt_help(int argc, char *const *argv);
 
 /* 0, or an exit code after one line on stderr. */
-int rb_opt_parse(const struct rb_opt **o, int argc, char **argv);
+int rb_opt_parse(struct rb_opt **o, int argc, char **argv);
 
 /* What is measured. */
 struct app_case {
@@ -84,14 +95,10 @@ rb_lazy(uint32_t depth)
 	return depth / 4 < 64 ? depth / 4 : 64;
 }
 
-/* loops.c, cxx.cc: stream, rpc and latency. Side 0 is producer or client. */
+/* loops.c: stream, rpc and latency. Side 0 is producer or client. */
 int rb_ring_open(struct rb_slice *s);
 void rb_ring_close(struct rb_slice *s);
 void rb_ring_run(struct rb_slice *s, int side);
-
-/* duplex.c: the same for the ring whose replies overwrite their requests. */
-int rb_duplex_open(struct rb_slice *s);
-void rb_duplex_run(struct rb_slice *s, int side);
 
 /* nodes.c: flux and mesh; one call per lcore. */
 int rb_nodes_open(struct rb_slice *s);

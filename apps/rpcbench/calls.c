@@ -28,10 +28,13 @@ way_of(const struct app_lane *l)
 void *
 lane_end_new(struct app_lane *l, int side, size_t size)
 {
-	struct lane_end *e = app_lane_state(l, side, size);
+	size_t room = (size_t)crpc_align_up(size, sizeof(uint64_t));
+	struct lane_end *e = app_lane_state(
+		l, side, room + l->c->clients * sizeof(struct lane_one));
 
 	if (e == NULL)
 		return NULL;
+	e->one = (struct lane_one *)(void *)((uint8_t *)e + room);
 	e->conf = *l->c;
 	e->lane = l;
 	e->server = side == 1;
@@ -61,8 +64,6 @@ timed_begin(struct call_lane *l, struct lane_end *e)
 {
 	e->hist = l->slice_hist;
 	l->away_ns = app_measure_away_ns();
-	if (l->perf != NULL)
-		app_perf_read(l->perf, l->before);
 	l->since_ns = crpc_clock_ns();
 	l->until_ns = l->since_ns + l->slice_ns;
 }
@@ -70,15 +71,7 @@ timed_begin(struct call_lane *l, struct lane_end *e)
 static void
 timed_end(struct call_lane *l, struct lane_end *e, uint64_t now)
 {
-	uint64_t after[APP_COUNTERS];
-
 	l->report[0].base.ns = now - l->since_ns;
-	if (l->perf != NULL) {
-		app_perf_read(l->perf, after);
-		l->counted += l->report[0].calls;
-		for (uint32_t i = 0; i < APP_COUNTERS; i++)
-			l->counter[i] += after[i] - l->before[i];
-	}
 	l->report[0].base.away_ns = app_measure_away_ns() - l->away_ns;
 	l->until_ns = now + DRAIN_NS;
 	e->hist = NULL;
@@ -260,19 +253,12 @@ slice_clocked(struct call_lane *l)
 static int
 slice_counted(struct call_lane *l)
 {
-	static bool printed;
-	struct app_perf perf;
-	int lacks = app_perf_open(&perf), rc;
+	int rc;
 
-	if (lacks == 0)
-		l->perf = &perf;
-	else if (!printed && l->base.party->side == 0)
-		app_note("counters: this machine has none for us (%s)", strerror(-lacks));
-	printed = lacks != 0;
+	l->base.counts = true;
 	rc = app_lane_slice(&l->base);
-	l->perf = NULL;
-	if (lacks == 0)
-		app_perf_close(&perf);
+	l->base.counts = false;
+	l->counted += l->report[0].all;
 	return rc;
 }
 
@@ -395,7 +381,7 @@ call_targets(struct rpb_run *run, const struct call_goals *goals, uint32_t n,
 
 	for (done = 0; done < n && rc == 0 && !app_party_stopped(run->party); done++) {
 		g[done] = call_group(run);
-		for (uint32_t k = 0; k < CRPC_DIM(goals->lane) && !goals[done].alone; k++) {
+		for (uint32_t k = 0; k < CRPC_DIM(goals->lane); k++) {
 			c = goals[done].lane[k];
 			c.clocked = goals[done].clocked;
 			if (c.size != 0)

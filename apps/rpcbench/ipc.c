@@ -149,8 +149,8 @@ ipc_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 	app_row_set(row, "{s:f,s:f}", "line_ns", line_ns, "line_rate_mlps", l->run->line_rate);
 	if (call_hist(g, base, &hist)) /* Of ticks. */
 		app_row_hist(row, "lat_ns", &hist, (double)crpc_clock.mult / 4294967296.0);
-	if (l->counted != 0)
-		app_row_counters(row, "counters_per_call", l->counter, (double)l->counted);
+	if (base->counter[0][0] != 0)
+		app_row_counters(row, "counters_per_call", base->counter[0], (double)l->counted);
 }
 
 /* ---- targets ---- */

@@ -26,7 +26,6 @@
 #include <errno.h>
 #include <string.h>
 
-#include "app_perf.h"
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
 #include "crpc_hist.h"
@@ -64,10 +63,19 @@ struct app_case {
 	char name[48];      /**< Unique on this host, for addresses. */
 };
 
+/** A client's calls. */
+struct lane_one {
+	uint64_t seq; /**< Of the next call. */
+	uint64_t ack; /**< Of the next answer. */
+};
+
 /** A side of a lane. The way's own data stands behind it. */
 struct lane_end {
 	struct app_case conf;
 	struct app_lane *lane;
+	struct lane_one *one; /**< By client. */
+	uint64_t calls;       /**< ipc: answered, or one-way and sent, since its loop began. */
+	uint64_t unsaid; /**< One-way messages of a client that are never said to have come. */
 	uint64_t bad;           /**< Answers that were wrong. */
 	uint64_t open;          /**< Calls without an answer, of all clients. */
 	struct crpc_hist *hist; /**< LANE_SYNC: takes each call's time, ticks; NULL: none. */
@@ -164,11 +172,9 @@ struct call_lane {
 	uint64_t since_ns, until_ns, away_ns; /**< Of the phase. */
 	bool check;
 	struct crpc_hist *slice_hist;
-	struct app_perf *perf; /**< Open. */
 	/* results */
 	struct crpc_hist *hist; /**< --percentiles: ticks of each call, by APP_STATES. */
-	uint64_t before[APP_COUNTERS], counter[APP_COUNTERS]; /**< --counters: side 0. */
-	uint64_t counted;                                     /**< Calls meanwhile. */
+	uint64_t counted; /**< --counters: calls meanwhile. */
 	struct lane_ledger at[APP_SIDES];                     /**< Since the devices were opened. */
 	struct lane_ledger sum[APP_SIDES]; /**< Of the slices, from rest to rest, together, */
 	uint64_t calls;                    /**< which had so many calls. */
@@ -179,7 +185,6 @@ struct call_goals {
 	struct app_case lane[3];     /**< The first of size 0 ends them. */
 	struct app_target target[5]; /**< Likewise without a text. */
 	bool clocked;
-	bool alone; /**< The targets need no lanes measured. */
 };
 
 /** A group, without lanes. */
@@ -287,26 +292,6 @@ static inline uint64_t
 lane_ticks(double ns)
 {
 	return (uint64_t)(ns * 4294967296.0 / (double)crpc_clock.mult);
-}
-
-/** LANE_SYNC: a call that began at *then has ended. */
-LANE_INLINE void
-lane_call_ended(struct lane_end *c, uint64_t *then)
-{
-	uint64_t now;
-
-	if (crpc_likely(c->hist == NULL))
-		return;
-	now = crpc_clock_ticks();
-	crpc_hist_record(c->hist, now - *then);
-	*then = now;
-}
-
-/** True when the time is over; looks at the clock once in 64 turns. */
-LANE_INLINE bool
-lane_over(uint32_t *turn, uint64_t end)
-{
-	return (++*turn & 63) == 0 && crpc_clock_ticks() >= end;
 }
 
 #endif

@@ -12,13 +12,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "lane.h"
+#include "lane_loop.h"
 
 extern const struct lane_way lane_unix, lane_pipe;
 
 #define EVENTS 64
-/* Empty reads between two looks at the clock of a client that waits for one answer. */
-#define WAIT_READS 64
 
 /* One direction of one client: whole messages and the begin of the next. */
 struct fd_buf {
@@ -32,8 +30,6 @@ struct fd_buf {
 struct fd_end {
 	int in, out;
 	struct fd_buf rx, tx;
-	uint64_t seq; /* Of the next call. */
-	uint64_t ack; /* Of the next answer. */
 };
 
 /* All clients of one side. */
@@ -265,129 +261,62 @@ fd_close(struct app_lane *l, int side)
 	free(s);
 }
 
-/* Take the answers that are there. */
-static uint32_t
-fd_take(struct fd_side *s, uint32_t id, bool check)
+static void
+fd_begin(struct lane_end *base)
 {
-	struct fd_end *e = &s->end[id];
-	uint32_t n = 0;
-	int rc = fd_fill(e);
-
-	if (rc < 0)
-		lane_break(&s->base, "reading answers: %s", strerror(-rc));
-	for (; e->rx.end - e->rx.at >= s->base.conf.size;
-		n++, e->ack++, e->rx.at += s->base.conf.size)
-		s->base.bad += lane_read(
-			e->rx.mem + e->rx.at, s->base.conf.size, check, lane_word(id, e->ack));
-	return n;
 }
 
-/* Write n calls, or the rest of those before. */
+/* Write the rest of the calls before, take the answers that are there. */
 static void
-fd_issue(struct fd_side *s, uint32_t id, uint32_t n)
+fd_take(struct lane_end *base, uint32_t id, uint32_t size, bool check)
 {
-	struct fd_end *e = &s->end[id];
+	struct fd_end *e = &((struct fd_side *)base)->end[id];
+	struct lane_one *o = &base->one[id];
 	int rc;
 
-	if (e->tx.end == 0)
-		for (; n != 0; n--, e->seq++, e->tx.end += s->base.conf.size)
-			lane_fill((uint64_t *)(void *)(e->tx.mem + e->tx.end), s->base.conf.size,
-				lane_word(id, e->seq));
+	if (o->seq == o->ack)
+		return;
 	rc = fd_flush(e);
+	if (rc == 0 && !base->oneway)
+		rc = fd_fill(e);
 	if (rc < 0)
-		lane_break(&s->base, "writing calls: %s", strerror(-rc));
-}
-
-static uint64_t
-fd_async(struct fd_side *s, uint64_t end, bool check)
-{
-	const struct app_case *c = &s->base.conf;
-	uint32_t room, turn = 0;
-	uint64_t calls = 0;
-
-	do {
-		for (uint32_t i = 0; i < c->active; i++) {
-			if (s->end[i].seq != s->end[i].ack)
-				calls += fd_take(s, i, check);
-			room = c->depth - (uint32_t)(s->end[i].seq - s->end[i].ack);
-			if (room != 0 || s->end[i].tx.end != 0)
-				fd_issue(s, i, room < c->burst ? room : c->burst);
-		}
-	} while (!lane_over(&turn, end) && !s->base.broken);
-	return calls;
-}
-
-static uint64_t
-fd_sync(struct fd_side *s, uint64_t end, bool check)
-{
-	uint32_t i = 0, turn = 0;
-	uint64_t calls = 0, then = crpc_clock_ticks();
-
-	do {
-		if (s->end[i].seq == s->end[i].ack) /* Else one is left from before. */
-			fd_issue(s, i, 1);
-		for (uint32_t reads = 1; fd_take(s, i, check) == 0; reads++)
-			if (reads % WAIT_READS == 0) {
-				fd_issue(s, i, 0);
-				if (crpc_clock_ticks() >= end || s->base.broken)
-					return calls;
-			}
-		calls++;
-		lane_call_ended(&s->base, &then);
-		i = i + 1 == s->base.conf.active ? 0 : i + 1;
-	} while (!lane_over(&turn, end) && !s->base.broken);
-	return calls;
-}
-
-/* What was written counts: the kernel's buffer is what keeps the client from running ahead. */
-static uint64_t
-fd_oneway(struct fd_side *s, uint64_t end)
-{
-	uint32_t turn = 0;
-	uint64_t calls = 0;
-
-	do {
-		for (uint32_t i = 0; i < s->base.conf.active; i++) {
-			if (s->end[i].tx.end == 0)
-				calls += s->base.conf.burst;
-			fd_issue(s, i, s->base.conf.burst);
-			s->end[i].ack = s->end[i].seq;
-		}
-	} while (!lane_over(&turn, end) && !s->base.broken);
-	return calls;
-}
-
-static uint64_t
-fd_go(struct lane_end *base, uint64_t end, bool check)
-{
-	struct fd_side *s = (struct fd_side *)base;
-
-	if (base->conf.mode == LANE_ONEWAY)
-		return fd_oneway(s, end);
-	return base->conf.mode == LANE_ASYNC ? fd_async(s, end, check) : fd_sync(s, end, check);
-}
-
-/* Calls without an answer, or a message that is not written to its end. */
-static bool
-fd_unfinished(const struct fd_end *e)
-{
-	return e->seq != e->ack || e->tx.end != 0;
+		lane_break(base, "calls and answers: %s", strerror(-rc));
+	/* What was written counts: the kernel's buffer keeps the client from running ahead. */
+	if (base->oneway && e->tx.end == 0)
+		o->ack = o->seq;
+	for (; e->rx.end - e->rx.at >= size; base->calls++, o->ack++, e->rx.at += size)
+		base->bad += lane_read(e->rx.mem + e->rx.at, size, check, lane_word(id, o->ack));
 }
 
 static void
-fd_drain(struct lane_end *base, uint64_t end)
+fd_issue(struct lane_end *base, uint32_t id, uint32_t size, uint32_t n)
 {
-	struct fd_side *s = (struct fd_side *)base;
+	struct fd_end *e = &((struct fd_side *)base)->end[id];
+	int rc;
 
-	base->open = 0;
-	for (struct fd_end *e = s->end; e < s->end + base->conf.active; e++) {
-		while (fd_unfinished(e) && crpc_clock_ticks() < end && !base->broken) {
-			fd_issue(s, (uint32_t)(e - s->end), 0);
-			if (!s->base.oneway)
-				fd_take(s, (uint32_t)(e - s->end), false);
-		}
-		base->open += fd_unfinished(e);
-	}
+	if (e->tx.end != 0) /* The rest of the calls before. */
+		return;
+	base->calls += base->oneway ? n : 0;
+	for (; n != 0; n--, e->tx.end += size)
+		lane_fill((uint64_t *)(void *)(e->tx.mem + e->tx.end), size,
+			lane_word(id, base->one[id].seq++));
+	rc = fd_flush(e);
+	if (rc < 0)
+		lane_break(base, "writing calls: %s", strerror(-rc));
+}
+
+static const struct lane_loop loop = {fd_begin, fd_take, fd_issue, .waits = 64, .turns = 64};
+
+static uint64_t
+fd_go(struct lane_end *e, uint64_t end, bool check)
+{
+	return lane_calls(e, end, e->conf.size, check, &loop);
+}
+
+static void
+fd_drain(struct lane_end *e, uint64_t end)
+{
+	lane_drain(e, end, &loop);
 }
 
 #define FD_LANE(lane, text)                                                                        \

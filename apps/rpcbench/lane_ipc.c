@@ -9,15 +9,13 @@
 
 #include "crpc_ipc.h"
 #include "crpc_log.h"
-#include "lane.h"
+#include "lane_loop.h"
 
 #define BURST CRPC_BURST_MAX
 /* Calls of reap() that look at every client once. */
 #define REAPS (CRPC_IPC_CLIENTS_MAX / CRPC_IPC_REAP_BURST)
 /* Larger answers are made of the request where it lies, smaller ones side by side for a burst. */
 #define GATHER_MAX 256
-/* Empty polls between two looks at the clock of a client that waits for one answer. */
-#define WAIT_POLLS 4096
 
 /* ---- side 1 ---- */
 
@@ -146,17 +144,11 @@ ipc_serve(struct app_lane *l, const _Atomic uint32_t *over, struct lane_served *
 
 /* ---- side 0 ---- */
 
-/* One client. Open calls are counted here: the loop needs no call to know them. */
-struct ipc_one {
-	struct crpc_ipc_client *c;
-	uint64_t seq;
-	uint32_t open;
-};
-
 struct ipc_clients {
 	struct lane_end base;
+	uint64_t now;
 	uint64_t *msgs; /* A burst. */
-	struct ipc_one one[];
+	struct crpc_ipc_client *c[];
 };
 
 static int
@@ -164,7 +156,7 @@ clients_open(struct app_lane *l, int side)
 {
 	const struct app_case *c = l->c;
 	struct ipc_clients *cl = lane_end_new(
-		l, 0, sizeof(*cl) + c->clients * sizeof(cl->one[0]));
+		l, 0, sizeof(*cl) + c->clients * sizeof(cl->c[0]));
 
 	if (cl == NULL)
 		return -ENOMEM;
@@ -180,172 +172,127 @@ clients_meet(struct app_lane *l, int side)
 	struct crpc_ipc_client_conf conf = {.name = l->c->name, .timeout_ms = LANE_MEET_MS};
 
 	for (uint32_t i = 0; i < l->c->clients; i++) {
-		cl->one[i].c = crpc_ipc_client_connect(&conf);
-		if (cl->one[i].c == NULL)
+		cl->c[i] = crpc_ipc_client_connect(&conf);
+		if (cl->c[i] == NULL)
 			return app_lane_fail(l, -errno, "client %u: %s", i, crpc_log_last());
 	}
 	return 0;
 }
 
-LANE_INLINE uint64_t
-ipc_take(struct ipc_clients *cl, struct ipc_one *o, uint64_t now, uint32_t size, bool check)
+LANE_INLINE void
+ipc_begin(struct lane_end *e)
 {
-	struct crpc_done done[BURST];
-	uint16_t n = crpc_ipc_client_poll(o->c, now, done, BURST);
-
-	for (uint16_t i = 0; i < n; i++) {
-		if (crpc_unlikely(done[i].status != 0 || done[i].len != size)) {
-			lane_break(&cl->base, "a call ended with status %d and %u bytes",
-				done[i].status, done[i].len);
-			continue;
-		}
-		cl->base.bad += lane_read(done[i].data, size, check, done[i].cookie);
-	}
-	o->open -= n;
-	return n;
+	((struct ipc_clients *)e)->now = crpc_clock_ns();
 }
 
 LANE_INLINE void
-ipc_issue(struct ipc_clients *cl, struct ipc_one *o, uint64_t now, uint32_t id, uint32_t size,
-	uint32_t n)
+ipc_take(struct lane_end *e, uint32_t id, uint32_t size, bool check)
 {
+	struct ipc_clients *cl = (struct ipc_clients *)e;
+	struct crpc_done done[BURST];
+	uint16_t n = crpc_ipc_client_poll(cl->c[id], cl->now, done, BURST);
+
+	for (uint16_t i = 0; i < n; i++) {
+		if (crpc_unlikely(done[i].status != 0 || done[i].len != size)) {
+			lane_break(e, "a call ended with status %d and %u bytes", done[i].status,
+				done[i].len);
+			continue;
+		}
+		e->bad += lane_read(done[i].data, size, check, done[i].cookie);
+	}
+	e->one[id].ack += n;
+	e->calls += n;
+}
+
+LANE_INLINE void
+ipc_issue(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
+{
+	struct ipc_clients *cl = (struct ipc_clients *)e;
 	uint64_t cookie[BURST];
 	uint32_t i;
 
 	for (i = 0; i < n; i++) {
-		cookie[i] = lane_word(id, o->seq + i);
+		cookie[i] = lane_word(id, e->one[id].seq + i);
 		lane_fill(cl->msgs + (size_t)i * (size / 8), size, cookie[i]);
 	}
-	i = crpc_ipc_client_call_burst(o->c, now, cl->msgs, size, size, cookie, (uint16_t)n);
-	o->seq += i;
-	o->open += i;
-	if (crpc_unlikely(i != n && crpc_ipc_client_status(o->c) != 0))
-		lane_break(&cl->base, "call: %s", crpc_log_last());
+	i = crpc_ipc_client_call_burst(
+		cl->c[id], cl->now, cl->msgs, size, size, cookie, (uint16_t)n);
+	e->one[id].seq += i;
+	if (crpc_unlikely(i != n && crpc_ipc_client_status(cl->c[id]) != 0))
+		lane_break(e, "call: %s", crpc_log_last());
 }
 
-LANE_INLINE uint64_t
-ipc_async(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
-{
-	uint32_t active = cl->base.conf.active, depth = cl->base.conf.depth;
-	uint32_t burst = cl->base.conf.burst, room, turn = 0;
-	uint64_t calls = 0, now;
-
-	do {
-		now = crpc_clock_ns();
-		for (uint32_t i = 0; i < active; i++) {
-			calls += ipc_take(cl, &cl->one[i], now, size, check);
-			room = depth - cl->one[i].open;
-			if (room != 0)
-				ipc_issue(
-					cl, &cl->one[i], now, i, size, room < burst ? room : burst);
-		}
-	} while (!lane_over(&turn, end) && !cl->base.broken);
-	return calls;
-}
-
-/* A single call, which has a way of its own in the library when no other is open. */
+/*
+ * A single call, which has a way of its own in the library when no other is open: call() and poll()
+ * rather than call_sync(), which would copy the answer once more.
+ */
 LANE_INLINE void
-ipc_issue_one(struct ipc_clients *cl, struct ipc_one *o, uint64_t now, uint32_t id, uint32_t size)
+ipc_issue_one(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
 {
-	uint64_t word = lane_word(id, o->seq);
+	struct ipc_clients *cl = (struct ipc_clients *)e;
+	uint64_t word = lane_word(id, e->one[id].seq);
 	int rc;
 
 	lane_fill(cl->msgs, size, word);
-	rc = crpc_ipc_client_call(o->c, now, cl->msgs, size, size, word);
-	if (crpc_unlikely(rc != 0)) {
-		lane_break(&cl->base, "call: %s (%d)", strerror(-rc), rc);
-		return;
-	}
-	o->seq++;
-	o->open++;
-}
-
-/* call() and poll() rather than call_sync(), which would copy the answer once more. */
-LANE_INLINE uint64_t
-ipc_sync(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
-{
-	uint32_t active = cl->base.conf.active, i = 0, turn = 0;
-	uint64_t calls = 0, then = crpc_clock_ticks();
-
-	do {
-		if (cl->one[i].open == 0) /* Else one is left from before. */
-			ipc_issue_one(cl, &cl->one[i], crpc_clock_ns(), i, size);
-		for (uint32_t polls = 1;
-			ipc_take(cl, &cl->one[i], crpc_clock_ns(), size, check) == 0; polls++)
-			if (polls % WAIT_POLLS == 0 &&
-				(crpc_clock_ticks() >= end || cl->base.broken))
-				return calls;
-		calls++;
-		lane_call_ended(&cl->base, &then);
-		i = i + 1 == active ? 0 : i + 1;
-	} while (!lane_over(&turn, end) && !cl->base.broken);
-	return calls;
+	rc = crpc_ipc_client_call(cl->c[id], crpc_clock_ns(), cl->msgs, size, size, word);
+	if (crpc_likely(rc == 0))
+		e->one[id].seq++;
+	else
+		lane_break(e, "call: %s (%d)", strerror(-rc), rc);
 }
 
 /* A place comes back in a poll after the server has let go of the message. */
-static uint64_t
-ipc_oneway(struct ipc_clients *cl, uint64_t end)
+LANE_INLINE void
+ipc_notify(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
 {
-	uint32_t active = cl->base.conf.active, size = cl->base.conf.size, k, turn = 0;
-	struct crpc_done done;
-	struct ipc_one *o;
-	uint64_t calls = 0, now;
+	struct ipc_clients *cl = (struct ipc_clients *)e;
+	struct lane_one *o = &e->one[id];
 	int rc = 0;
 
-	do {
-		now = crpc_clock_ns();
-		for (uint32_t i = 0; i < active; i++) {
-			o = &cl->one[i];
-			for (k = 0; k < cl->base.conf.burst; k++) {
-				lane_fill(cl->msgs, size, lane_word(i, o->seq));
-				rc = crpc_ipc_client_notify(o->c, now, cl->msgs, size);
-				if (rc != 0)
-					break;
-				o->seq++;
-			}
-			calls += k;
-			if (crpc_unlikely(rc != 0 && rc != -EAGAIN))
-				lane_break(&cl->base, "a message: %s (%d)", strerror(-rc), rc);
-			crpc_ipc_client_poll(o->c, now, &done, 1);
-		}
-	} while (!lane_over(&turn, end) && !cl->base.broken);
-	return calls;
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
+		lane_fill(cl->msgs, size, lane_word(id, o->seq));
+		rc = crpc_ipc_client_notify(cl->c[id], cl->now, cl->msgs, size);
+		o->seq += rc == 0;
+	}
+	e->calls += o->seq - o->ack;
+	o->ack = o->seq;
+	if (crpc_unlikely(rc != 0 && rc != -EAGAIN))
+		lane_break(e, "a message: %s (%d)", strerror(-rc), rc);
 }
 
-LANE_INLINE uint64_t
-ipc_calls(struct ipc_clients *cl, uint64_t end, uint32_t size, bool check)
-{
-	return cl->base.conf.mode == LANE_ASYNC ? ipc_async(cl, end, size, check)
-						: ipc_sync(cl, end, size, check);
-}
+#define IPC_LOOP(how) {ipc_begin, ipc_take, how, .waits = 4096, .turns = 64}
 
 /* Instances with a constant size, which is what a program that knows its messages has. */
-static uint64_t
-ipc_go(struct lane_end *base, uint64_t end, bool check)
+LANE_INLINE uint64_t
+ipc_calls(struct lane_end *e, uint64_t end, uint32_t size, bool check)
 {
-	struct ipc_clients *cl = (struct ipc_clients *)base;
-	uint32_t size = base->conf.size;
+	static const struct lane_loop many = IPC_LOOP(ipc_issue), one = IPC_LOOP(ipc_issue_one);
 
-	if (base->conf.mode == LANE_ONEWAY)
-		return ipc_oneway(cl, end);
+	return e->conf.mode == LANE_ASYNC ? lane_async(e, end, size, check, &many)
+					  : lane_sync(e, end, size, check, &one);
+}
+
+static uint64_t
+ipc_go(struct lane_end *e, uint64_t end, bool check)
+{
+	static const struct lane_loop oneway = IPC_LOOP(ipc_notify);
+	uint32_t size = e->conf.size;
+
+	if (e->oneway)
+		return lane_async(e, end, size, check, &oneway);
 	if (check)
-		return ipc_calls(cl, end, size, true);
-	return size == 32    ? ipc_calls(cl, end, 32, false)
-		: size == 64 ? ipc_calls(cl, end, 64, false)
-			     : ipc_calls(cl, end, size, false);
+		return ipc_calls(e, end, size, true);
+	return size == 32    ? ipc_calls(e, end, 32, false)
+		: size == 64 ? ipc_calls(e, end, 64, false)
+			     : ipc_calls(e, end, size, false);
 }
 
 static void
-ipc_drain(struct lane_end *base, uint64_t end)
+ipc_drain(struct lane_end *e, uint64_t end)
 {
-	struct ipc_clients *cl = (struct ipc_clients *)base;
-	uint32_t i;
+	static const struct lane_loop loop = IPC_LOOP(ipc_issue);
 
-	for (i = 0; i < base->conf.active; i++)
-		while (cl->one[i].open != 0 && crpc_clock_ticks() < end)
-			ipc_take(cl, &cl->one[i], crpc_clock_ns(), base->conf.size, false);
-	for (base->open = 0, i = 0; i < base->conf.active; i++)
-		base->open += cl->one[i].open;
+	lane_drain(e, end, &loop);
 }
 
 /* ---- both ---- */
@@ -365,7 +312,7 @@ clients_close(struct app_lane *l, int side)
 	struct ipc_clients *cl = l->state[0];
 
 	for (uint32_t i = 0; i < l->c->clients; i++)
-		crpc_ipc_client_close(cl->one[i].c);
+		crpc_ipc_client_close(cl->c[i]);
 	free(cl->msgs);
 	free(cl);
 }

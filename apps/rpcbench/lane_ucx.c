@@ -8,29 +8,19 @@
 #include <string.h>
 
 #include "app_ucx.h"
-#include "lane.h"
+#include "lane_loop.h"
 
 #define AM_CALL  0
 #define AM_REPLY 1
-/* Progress calls between two looks at the clock of a client that waits for one answer. */
-#define WAIT_TURNS 1024
-
-/* A message in flight: UCX may read it until the send has completed. */
-struct ucx_one {
-	ucp_ep_h ep;
-	uint64_t seq; /* Of the next call, or of the next reply. */
-	uint64_t ack;
-};
 
 /* All clients of one side. */
 struct ucx_side {
 	struct lane_end base;
 	struct app_ucx ucx;
-	uint32_t half; /* One-way messages between two words of how many have come. */
-	uint64_t calls;
+	uint32_t half;   /* One-way messages between two words of how many have come. */
 	uint64_t failed; /* Sends or messages that went wrong. */
-	uint8_t *mem; /* depth messages for each client. */
-	struct ucx_one one[];
+	uint8_t *mem;    /* depth messages for each client: UCX may read one until it has gone. */
+	ucp_ep_h ep[];
 };
 
 static void
@@ -53,7 +43,7 @@ ucx_msg(struct ucx_side *s, uint32_t id, uint64_t seq)
 static inline void
 ucx_send(struct ucx_side *s, uint32_t id, unsigned int am, const void *msg, uint32_t len)
 {
-	s->failed += UCS_PTR_IS_ERR(app_ucx_send(s->one[id].ep, am, msg, len, send_done, s));
+	s->failed += UCS_PTR_IS_ERR(app_ucx_send(s->ep[id], am, msg, len, send_done, s));
 }
 
 /* ---- side 1 ---- */
@@ -62,7 +52,7 @@ ucx_send(struct ucx_side *s, uint32_t id, unsigned int am, const void *msg, uint
 static void
 ucx_take_oneway(struct ucx_side *s, uint32_t id, const void *data)
 {
-	struct ucx_one *o = &s->one[id];
+	struct lane_one *o = &s->base.one[id];
 	uint64_t *msg;
 
 	lane_read(data, s->base.conf.size, false, 0);
@@ -87,12 +77,12 @@ ucx_on_call(void *arg, const void *header, size_t header_len, void *data, size_t
 		s->failed++;
 		return UCS_OK;
 	}
-	s->calls++;
+	s->base.calls++;
 	if (s->base.oneway) {
 		ucx_take_oneway(s, id, data);
 		return UCS_OK;
 	}
-	msg = ucx_msg(s, id, s->one[id].seq++);
+	msg = ucx_msg(s, id, s->base.one[id].seq++);
 	memcpy(msg, data, len);
 	ucx_send(s, id, AM_REPLY, msg, s->base.conf.size);
 	return UCS_OK;
@@ -104,10 +94,10 @@ ucx_serve(struct app_lane *l, const _Atomic uint32_t *over, struct lane_served *
 	struct ucx_side *s = l->state[1];
 
 	out->clocked = false;
-	s->calls = 0;
+	s->base.calls = 0;
 	while (crpc_load_acquire(over) == 0)
 		ucp_worker_progress(s->ucx.worker);
-	out->calls = s->calls;
+	out->calls = s->base.calls;
 }
 
 /* ---- side 0 ---- */
@@ -125,96 +115,57 @@ ucx_on_reply(void *arg, const void *header, size_t header_len, void *data, size_
 		return UCS_OK;
 	}
 	if (s->base.oneway) {
-		s->one[id].ack = lane_word_seq(lane_load(data, 0));
+		s->base.one[id].ack = lane_word_seq(lane_load(data, 0));
 		return UCS_OK;
 	}
-	s->base.bad +=
-		lane_read(data, s->base.conf.size, s->base.check, lane_word(id, s->one[id].ack));
-	s->one[id].ack++;
-	s->calls++;
+	s->base.bad += lane_read(data, s->base.conf.size, s->base.check,
+		lane_word(id, s->base.one[id].ack++));
+	s->base.calls++;
 	return UCS_OK;
 }
 
 static void
-ucx_issue(struct ucx_side *s, uint32_t id)
+ucx_issue(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
 {
-	uint64_t seq = s->one[id].seq++, *msg = ucx_msg(s, id, seq);
+	struct ucx_side *s = (struct ucx_side *)e;
+	uint64_t *msg;
 
-	lane_fill(msg, s->base.conf.size, lane_word(id, seq));
-	ucx_send(s, id, AM_CALL, msg, s->base.conf.size);
+	e->calls += e->oneway ? n : 0;
+	for (; n != 0; n--, e->one[id].seq++) {
+		msg = ucx_msg(s, id, e->one[id].seq);
+		lane_fill(msg, size, lane_word(id, e->one[id].seq));
+		ucx_send(s, id, AM_CALL, msg, size);
+	}
+}
+
+/* Answers of all clients are taken here. */
+static void
+ucx_begin(struct lane_end *e)
+{
+	struct ucx_side *s = (struct ucx_side *)e;
+
+	ucp_worker_progress(s->ucx.worker);
+	if (crpc_unlikely(s->failed != 0))
+		lane_break(e, "UCX: a send or a message failed");
 }
 
 static void
-ucx_async(struct ucx_side *s, uint64_t end)
+ucx_take(struct lane_end *e, uint32_t id, uint32_t size, bool check)
 {
-	const struct app_case *c = &s->base.conf;
-	uint32_t k, room, turn = 0;
-
-	do {
-		ucp_worker_progress(s->ucx.worker);
-		for (uint32_t i = 0; i < c->active; i++) {
-			room = c->depth - (uint32_t)(s->one[i].seq - s->one[i].ack);
-			for (k = 0; k < room && k < c->burst; k++)
-				ucx_issue(s, i);
-			s->calls += s->base.oneway ? k : 0;
-		}
-	} while (!lane_over(&turn, end) && s->failed == 0);
 }
 
-static void
-ucx_sync(struct ucx_side *s, uint64_t end)
-{
-	uint32_t i = 0, turn = 0;
-	uint64_t then = crpc_clock_ticks();
-
-	do {
-		if (s->one[i].seq == s->one[i].ack) /* Else one is left from before. */
-			ucx_issue(s, i);
-		for (uint32_t turns = 1; s->one[i].seq != s->one[i].ack; turns++) {
-			ucp_worker_progress(s->ucx.worker);
-			if (turns % WAIT_TURNS == 0 && crpc_clock_ticks() >= end)
-				return;
-		}
-		lane_call_ended(&s->base, &then);
-		i = i + 1 == s->base.conf.active ? 0 : i + 1;
-	} while (!lane_over(&turn, end) && s->failed == 0);
-}
+static const struct lane_loop loop = {ucx_begin, ucx_take, ucx_issue, .waits = 1024, .turns = 64};
 
 static uint64_t
-ucx_go(struct lane_end *base, uint64_t end, bool check)
+ucx_go(struct lane_end *e, uint64_t end, bool check)
 {
-	struct ucx_side *s = (struct ucx_side *)base;
-
-	s->calls = 0;
-	if (base->conf.mode == LANE_SYNC)
-		ucx_sync(s, end);
-	else
-		ucx_async(s, end);
-	if (s->failed != 0)
-		lane_break(base, "UCX: a send or a message failed");
-	return s->calls;
-}
-
-/* The last one-way messages stay without a word until the next come. */
-static uint64_t
-ucx_open_calls(const struct ucx_side *s, uint32_t id)
-{
-	uint64_t open = s->one[id].seq - s->one[id].ack;
-
-	return s->base.oneway && open < s->half ? 0 : open;
+	return lane_calls(e, end, e->conf.size, check, &loop);
 }
 
 static void
-ucx_drain(struct lane_end *base, uint64_t end)
+ucx_drain(struct lane_end *e, uint64_t end)
 {
-	struct ucx_side *s = (struct ucx_side *)base;
-	uint32_t i;
-
-	do {
-		ucp_worker_progress(s->ucx.worker);
-		for (base->open = 0, i = 0; i < base->conf.active; i++)
-			base->open += ucx_open_calls(s, i);
-	} while (base->open != 0 && crpc_clock_ticks() < end);
+	lane_drain(e, end, &loop);
 }
 
 /* ---- both ---- */
@@ -224,7 +175,7 @@ ucx_open(struct app_lane *l, int side)
 {
 	const struct app_case *c = l->c;
 	struct ucx_side *s =
-		lane_end_new(l, side, sizeof(*s) + c->clients * sizeof(s->one[0]));
+		lane_end_new(l, side, sizeof(*s) + c->clients * sizeof(s->ep[0]));
 	static const struct app_ucx_set set[] = {{"TLS", "posix"}, {NULL, NULL}};
 	ucs_status_t rc;
 	size_t len;
@@ -232,6 +183,7 @@ ucx_open(struct app_lane *l, int side)
 	if (s == NULL)
 		return -ENOMEM;
 	s->half = (c->depth + 1) / 2;
+	s->base.unsaid = s->base.oneway ? s->half - 1 : 0;
 	s->mem = aligned_alloc(CRPC_CACHE_LINE,
 		crpc_align_up((uint64_t)c->clients * c->depth * c->size, CRPC_CACHE_LINE));
 	if (s->mem == NULL)
@@ -254,7 +206,7 @@ ucx_meet(struct app_lane *l, int side)
 	ucs_status_t rc = UCS_OK;
 
 	for (uint32_t i = 0; i < s->base.conf.clients && rc == UCS_OK; i++)
-		rc = app_ucx_connect(&s->ucx, theirs, NULL, NULL, &s->one[i].ep);
+		rc = app_ucx_connect(&s->ucx, theirs, NULL, NULL, &s->ep[i]);
 	return rc == UCS_OK ? 0 : app_lane_fail(l, -EIO, "UCX: %s", ucs_status_string(rc));
 }
 
@@ -264,7 +216,7 @@ ucx_close(struct app_lane *l, int side)
 	struct ucx_side *s = l->state[side];
 
 	for (uint32_t i = 0; i < s->base.conf.clients; i++)
-		app_ucx_disconnect(&s->ucx, s->one[i].ep);
+		app_ucx_disconnect(&s->ucx, s->ep[i]);
 	app_ucx_close(&s->ucx);
 	free(s->mem);
 	free(s);

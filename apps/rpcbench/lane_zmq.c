@@ -13,7 +13,7 @@
 #include <zmq.h>
 
 #include "app_zmq.h"
-#include "lane.h"
+#include "lane_loop.h"
 
 /* A wait ends after this to look at the clock, ms. */
 #define WAIT_MS 20
@@ -85,33 +85,26 @@ zmq_serve(struct app_lane *l, const _Atomic uint32_t *over, struct lane_served *
 
 /* ---- side 0 ---- */
 
-struct zmq_one {
-	void *dealer;
-	uint64_t seq;
-	uint64_t ack;
-};
-
 struct zmq_clients {
 	struct lane_end base;
 	void *context;
 	uint64_t *msg;
-	zmq_pollitem_t *item;
-	struct zmq_one one[];
+	uint64_t before; /* Calls at the last turn. */
+	int flags;       /* Of a receive. */
+	zmq_pollitem_t item[];
 };
 
 static int
 clients_open(struct app_lane *l, int side)
 {
 	uint32_t n = l->c->clients;
-	struct zmq_clients *cl =
-		lane_end_new(l, 0, sizeof(*cl) + n * sizeof(cl->one[0]));
+	struct zmq_clients *cl = lane_end_new(l, 0, sizeof(*cl) + n * sizeof(cl->item[0]));
 
 	if (cl == NULL)
 		return -ENOMEM;
 	cl->context = context_new(n);
 	cl->msg = malloc(l->c->size);
-	cl->item = calloc(n, sizeof(*cl->item));
-	if (cl->context == NULL || cl->msg == NULL || cl->item == NULL)
+	if (cl->context == NULL || cl->msg == NULL)
 		return app_lane_fail(l, -ENOMEM, "no memory");
 	return 0;
 }
@@ -121,113 +114,83 @@ clients_meet(struct app_lane *l, int side)
 {
 	struct zmq_clients *cl = l->state[0];
 	const char *address = (const char *)l->addr[1].bytes;
-	struct zmq_one *o;
+	void *dealer;
 
 	for (uint32_t i = 0; i < l->c->clients; i++) {
-		o = &cl->one[i];
-		o->dealer = app_zmq_socket(cl->context, ZMQ_DEALER, WAIT_MS);
-		if (o->dealer == NULL || app_zmq_connect(o->dealer, address) != 0)
+		dealer = app_zmq_socket(cl->context, ZMQ_DEALER, WAIT_MS);
+		cl->item[i] = (zmq_pollitem_t){.socket = dealer, .events = ZMQ_POLLIN};
+		if (dealer == NULL || app_zmq_connect(dealer, address) != 0)
 			return app_lane_fail(l, -EIO, "ZeroMQ: %s: %s", address, app_zmq_why());
-		cl->item[i] = (zmq_pollitem_t){.socket = o->dealer, .events = ZMQ_POLLIN};
 	}
 	return 0;
 }
 
-/* Take one answer: 1, or 0 if there is none (in time). */
-static uint32_t
-zmq_take(struct zmq_clients *cl, uint32_t id, int flags, bool check)
+/* Where no answer came, wait for one. */
+static void
+zmq_begin(struct lane_end *e)
 {
-	uint32_t size = cl->base.conf.size;
-	struct zmq_one *o = &cl->one[id];
-	int n = zmq_recv(o->dealer, cl->msg, size, flags);
+	struct zmq_clients *cl = (struct zmq_clients *)e;
 
-	if (n < 0) {
-		if (zmq_errno() != EAGAIN && zmq_errno() != EINTR)
-			lane_break(&cl->base, "ZeroMQ: %s", app_zmq_why());
-		return 0;
-	}
-	if (n != (int)size) {
-		lane_break(&cl->base, "ZeroMQ: an answer of %d bytes", n);
-		return 0;
-	}
-	cl->base.bad += lane_read(cl->msg, size, check, lane_word(id, o->ack));
-	o->ack++;
-	return 1;
+	if (cl->before == e->calls && cl->flags != 0)
+		zmq_poll(cl->item, (int)e->conf.active, WAIT_MS);
+	cl->before = e->calls;
 }
 
-static void
-zmq_issue(struct zmq_clients *cl, uint32_t id)
+/* An answer of that length: true; false if none came in time. */
+static bool
+zmq_take_one(struct zmq_clients *cl, uint32_t id, uint32_t size)
 {
-	struct zmq_one *o = &cl->one[id];
+	int n = zmq_recv(cl->item[id].socket, cl->msg, size, cl->flags);
 
-	lane_fill(cl->msg, cl->base.conf.size, lane_word(id, o->seq));
-	if (zmq_send(o->dealer, cl->msg, cl->base.conf.size, 0) < 0)
+	if (n < 0 && zmq_errno() != EAGAIN && zmq_errno() != EINTR)
 		lane_break(&cl->base, "ZeroMQ: %s", app_zmq_why());
-	else
-		o->seq++;
-}
-
-static uint64_t
-zmq_async(struct zmq_clients *cl, uint64_t end, bool check)
-{
-	const struct app_case *c = &cl->base.conf;
-	uint64_t calls = 0, before;
-
-	do {
-		before = calls;
-		for (uint32_t i = 0; i < c->active; i++) {
-			for (uint32_t k = 0;
-				k < c->burst && zmq_take(cl, i, ZMQ_DONTWAIT, check) != 0; k++)
-				calls++;
-			for (uint32_t k = 0;
-				k < c->burst && cl->one[i].seq - cl->one[i].ack < c->depth; k++)
-				zmq_issue(cl, i);
-		}
-		if (calls == before)
-			zmq_poll(cl->item, (int)c->active, WAIT_MS);
-	} while (crpc_clock_ticks() < end && !cl->base.broken);
-	return calls;
-}
-
-static uint64_t
-zmq_sync(struct zmq_clients *cl, uint64_t end, bool check)
-{
-	uint64_t calls = 0, then = crpc_clock_ticks();
-	uint32_t i = 0;
-
-	do {
-		if (cl->one[i].seq == cl->one[i].ack) /* Else one is left from before. */
-			zmq_issue(cl, i);
-		while (zmq_take(cl, i, 0, check) == 0)
-			if (crpc_clock_ticks() >= end || cl->base.broken)
-				return calls;
-		calls++;
-		lane_call_ended(&cl->base, &then);
-		i = i + 1 == cl->base.conf.active ? 0 : i + 1;
-	} while (crpc_clock_ticks() < end && !cl->base.broken);
-	return calls;
-}
-
-static uint64_t
-zmq_go(struct lane_end *base, uint64_t end, bool check)
-{
-	struct zmq_clients *cl = (struct zmq_clients *)base;
-
-	return base->conf.mode == LANE_ASYNC ? zmq_async(cl, end, check) : zmq_sync(cl, end, check);
+	else if (n >= 0 && n != (int)size)
+		lane_break(&cl->base, "ZeroMQ: an answer of %d bytes", n);
+	return n == (int)size;
 }
 
 static void
-zmq_drain(struct lane_end *base, uint64_t end)
+zmq_take(struct lane_end *e, uint32_t id, uint32_t size, bool check)
 {
-	struct zmq_clients *cl = (struct zmq_clients *)base;
-	uint32_t i;
+	struct zmq_clients *cl = (struct zmq_clients *)e;
+	struct lane_one *o = &e->one[id];
 
-	for (base->open = 0, i = 0; i < base->conf.active; i++) {
-		while (cl->one[i].seq != cl->one[i].ack && crpc_clock_ticks() < end &&
-			!base->broken)
-			zmq_take(cl, i, 0, false);
-		base->open += cl->one[i].seq - cl->one[i].ack;
+	for (uint32_t k = 0; k < e->conf.burst && o->seq != o->ack; k++, o->ack++, e->calls++) {
+		if (!zmq_take_one(cl, id, size))
+			return;
+		e->bad += lane_read(cl->msg, size, check, lane_word(id, o->ack));
 	}
+}
+
+static void
+zmq_issue(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
+{
+	struct zmq_clients *cl = (struct zmq_clients *)e;
+
+	for (; n != 0 && !e->broken; n--) {
+		lane_fill(cl->msg, size, lane_word(id, e->one[id].seq++));
+		if (zmq_send(cl->item[id].socket, cl->msg, size, 0) < 0)
+			lane_break(e, "ZeroMQ: %s", app_zmq_why());
+	}
+}
+
+static const struct lane_loop loop = {zmq_begin, zmq_take, zmq_issue, .waits = 1, .turns = 1};
+
+static uint64_t
+zmq_go(struct lane_end *e, uint64_t end, bool check)
+{
+	struct zmq_clients *cl = (struct zmq_clients *)e;
+
+	cl->flags = e->conf.mode == LANE_ASYNC ? ZMQ_DONTWAIT : 0;
+	cl->before = UINT64_MAX;
+	return lane_calls(e, end, e->conf.size, check, &loop);
+}
+
+static void
+zmq_drain(struct lane_end *e, uint64_t end)
+{
+	((struct zmq_clients *)e)->flags = 0;
+	lane_drain(e, end, &loop);
 }
 
 /* ---- both ---- */
@@ -248,11 +211,10 @@ clients_close(struct app_lane *l, int side)
 	struct zmq_clients *cl = l->state[0];
 
 	for (uint32_t i = 1; i < l->c->clients; i++)
-		if (cl->one[i].dealer != NULL)
-			zmq_close(cl->one[i].dealer);
-	app_zmq_end(cl->context, cl->one[0].dealer, NULL);
+		if (cl->item[i].socket != NULL)
+			zmq_close(cl->item[i].socket);
+	app_zmq_end(cl->context, cl->item[0].socket, NULL);
 	free(cl->msg);
-	free(cl->item);
 	free(cl);
 }
 

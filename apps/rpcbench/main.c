@@ -105,22 +105,19 @@ layer_parse(const struct rpb_layer *layer, int argc, char **argv)
 }
 
 static int
-layer_measure(struct rpb_run *run)
+prepare(void *arg)
 {
-	int rc;
+	struct rpb_run *run = arg;
 
-	/* What may fail in one rank alone. */
-	app_fail_hold(true);
-	rc = app_party_json(run->party, run->opt->json, &run->out.json);
-	if (rc == 0 && run->layer->prepare != NULL)
-		rc = run->layer->prepare(run);
-	rc = app_party_agree(run->party, "prepare", rc);
-	if (rc == 0) {
-		run->out.common = json_pack("{s:s}", "layer", run->layer->name);
-		app_party_out_open(run->party, &run->out, "rpcbench");
-		rc = run->layer->run(run);
-	}
-	return app_party_finish(run->party, &run->out, rc, run->failed);
+	return run->layer->prepare != NULL ? run->layer->prepare(run) : 0;
+}
+
+static int
+measure(void *arg)
+{
+	struct rpb_run *run = arg;
+
+	return run->layer->run(run);
 }
 
 static int
@@ -135,7 +132,10 @@ layer_run(const struct rpb_layer *layer, const struct app_args *args)
 			   : app_party_start_process(&party, args);
 	if (rc != 0)
 		return rc;
-	rc = layer_measure(&run);
+	run.out.common = json_pack("{s:s}", "layer", layer->name);
+	rc = app_party_run(&party, &run.out,
+		&(struct app_bench){
+			"rpcbench", run.opt->json, prepare, measure, &run, &run.failed});
 	app_party_end(&party);
 	crpc_shm_sweep(NULL, "rpcbench."); /* Of a second process that was killed. */
 	return rc;

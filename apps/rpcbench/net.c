@@ -19,7 +19,7 @@ enum { NET_RC, NET_DC, NET_UDRPC, NET_RAW, NET_WRITE_IMM = NET_RAW, NET_WRITE_IM
 static const struct app_way *const ways[] = {&net_copyrpc_rc.base, &net_copyrpc_dc.base,
 	&net_udrpc.base, &net_write_imm.base, &net_write_imm_lat.base, &net_write.base,
 	&net_read.base, &net_send.base, &net_send_bf.base, &net_send_lat.base, &net_ud_send.base,
-	&net_ud_lat.base, &net_write_relaxed.base, &net_read_relaxed.base};
+	&net_ud_lat.base};
 
 static const char *const flushes[] = {"clocked", "immediate", "deferred", "hold", NULL};
 static const char *const flows[] = {"window", "read", "notify", NULL};
@@ -267,8 +267,6 @@ net_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 /* ---- targets ---- */
 
 #define RING_TINY 4096u
-/* Turns that fill a ring while the far end stands still. */
-#define FILL_TURNS 64
 
 /* What is made of a group's first lane, and of another one. */
 enum target_of {
@@ -280,7 +278,6 @@ enum target_of {
 	OF_CQE,
 	OF_PCIE, /* of the dearer end; */
 	OF_READ,
-	OF_RING, /* Usable part of a ring, per cent. */
 };
 
 #define CALLS(n, act, deep)                                                                        \
@@ -315,9 +312,6 @@ static const struct call_goals goals[] = {
 	{.lane = {CALLS(8, 8, 4), CALLS(1000, 8, 4)},
 		.target = {{"8 active of 1000 endpoints / 8 of 8: time per call", OF_COST, 1.3,
 			true, 1}}},
-	{.lane = {ONEWAY(CRPC_COPYRPC_FLOW_WINDOW)},
-		.target = {{"usable part of a ring of 4 KiB, %", OF_RING, 95, false, 0}},
-		.alone = true},
 };
 
 static double
@@ -335,38 +329,12 @@ ledger_value(const struct call_lane *l, enum target_of of)
 			     : (double)(a + b) / (of == OF_READ ? 1 : n);
 }
 
-/* Fill a ring that is not emptied: the part that was taken before -EAGAIN, per cent; or -1. */
-static double
-ring_part(struct app_case c)
-{
-	const struct lane_way *way = &net_copyrpc_rc;
-	uint8_t addr[APP_SIDES][NET_ADDR_LEN];
-	struct app_lane lane = {
-		.c = &c, .way = &way->base, .addr = {{.bytes = addr[0]}, {.bytes = addr[1]}}};
-	double part = -1;
-
-	if (way->base.open[0](&lane, 0) != 0 || way->base.open[1](&lane, 1) != 0 ||
-		way->base.meet[0](&lane, 0) != 0 || way->base.meet[1](&lane, 1) != 0) {
-		app_note("a ring to fill: %s", lane.why);
-	} else {
-		for (uint32_t i = 0; i < FILL_TURNS; i++)
-			way->step(lane.state[0], crpc_clock_ns(), true);
-		part = 100 * net_copyrpc_ring_part(lane.state[0]);
-	}
-	for (uint32_t i = 0; i < APP_SIDES; i++)
-		if (lane.state[i] != NULL)
-			way->base.close[i](&lane, (int)i);
-	return part;
-}
-
 /* The figure, or below 0 if a lane that it needs has none. */
 static double
 target_value(const struct app_group *g, const struct app_target *t)
 {
 	double mine = call_median(g, 0, LANE_VALUE), other = call_median(g, t->other, LANE_VALUE);
 
-	if (t->of == OF_RING)
-		return ring_part(goals[CRPC_DIM(goals) - 1].lane[0]);
 	if (!(mine > 0) || !(other > 0))
 		return -1;
 	if (t->of >= OF_DOORBELL)

@@ -16,7 +16,6 @@
 extern const struct lane_way net_copyrpc_rc, net_copyrpc_dc, net_udrpc;
 extern const struct lane_way net_write_imm, net_write_imm_lat, net_write, net_read;
 extern const struct lane_way net_send, net_send_bf, net_send_lat, net_ud_send, net_ud_lat;
-extern const struct lane_way net_write_relaxed, net_read_relaxed;
 
 /** The device that all ends of this process open. */
 const char *net_device(void);
@@ -26,8 +25,5 @@ void net_ledger_of(const struct crpc_rdma *dev, struct lane_ledger *ledger);
 
 /** Where the other side's endpoints are; NULL after app_lane_fail(): it has others. */
 const uint8_t *net_peer(struct app_lane *l, int side);
-
-/** The part of the first endpoint's request ring at the far end that is in use. */
-double net_copyrpc_ring_part(const struct lane_end *e);
 
 #endif

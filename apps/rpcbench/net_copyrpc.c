@@ -63,17 +63,6 @@ copyrpc_open(struct app_lane *l, int side)
 	return calls_open(l, side, &dev, &conf);
 }
 
-double
-net_copyrpc_ring_part(const struct lane_end *e)
-{
-	const struct net_calls *s = (const struct net_calls *)e;
-	struct crpc_copyrpc_positions at;
-
-	crpc_copyrpc_ep_positions(s->ep[0], &at);
-	return (double)(at.requests_queued - at.requests_released_by_peer) /
-	       (double)ring_size(&e->conf);
-}
-
 static void
 copyrpc_ledger(const struct lane_end *e, struct lane_ledger *l)
 {

@@ -9,7 +9,7 @@
  *
  * Rates: messages of `size` bytes, MESSAGES to a doorbell, at most `depth` of them ahead of the
  * server, which sends every CREDIT messages how many it has seen. Latencies: one at a time, and one
- * back. Bulk: one at a time, until it is complete.
+ * back.
  */
 
 #include "net.h"
@@ -17,23 +17,19 @@
 #define MESSAGES 32u
 #define CREDIT   256u
 
-/* A message to the peer, or its memory. */
-enum message_op { OP_MESSAGE, OP_WRITE, OP_READ };
-
 struct messages {
 	struct lane_end base;
 	uint64_t posted;
 	uint64_t ended;    /* Client: seen by the server. Server: seen, */
 	uint64_t credited; /* and reported to the peer. */
-	uint64_t *buf;     /* What is sent, or written and read. */
+	uint64_t *buf;     /* What is sent. */
 };
 
 /*
- * Post n operations of len bytes, the first of them with this number, the last of them signalled:
- * how many were posted.
+ * Post n messages of len bytes, the first of them with this number, the last of them signalled: how
+ * many were posted.
  */
-static uint32_t message_post(
-	struct lane_end *e, enum message_op op, uint32_t len, uint32_t n, uint64_t number);
+static uint32_t message_post(struct lane_end *e, uint32_t len, uint32_t n, uint64_t number);
 
 /* Take completions: sends that ended, messages that came, the newest number among them. */
 static void message_poll(struct lane_end *e, uint32_t *sends, uint32_t *recvs, uint32_t *number);
@@ -48,7 +44,7 @@ rate_serve(struct lane_end *e, struct messages *s)
 	s->ended += recvs;
 	if (s->ended - s->credited < CREDIT && (recvs != 0 || s->ended == s->credited))
 		return recvs;
-	if (message_post(e, OP_MESSAGE, CREDIT_LEN, 1, s->ended) == 1)
+	if (message_post(e, CREDIT_LEN, 1, s->ended) == 1)
 		s->credited = s->ended;
 	return recvs;
 }
@@ -67,7 +63,7 @@ rate_step(struct lane_end *e, uint64_t now, bool more)
 	e->open = s->posted - s->ended;
 	if (!more || e->conf.depth - e->open < MESSAGES)
 		return n;
-	s->posted += message_post(e, OP_MESSAGE, e->conf.size, MESSAGES, s->posted);
+	s->posted += message_post(e, e->conf.size, MESSAGES, s->posted);
 	e->open = s->posted - s->ended;
 	return n;
 }
@@ -87,37 +83,11 @@ lat_step(struct lane_end *e, uint64_t now, bool more)
 	} else if (recvs == 0) {
 		return 0;
 	}
-	if (message_post(e, OP_MESSAGE, e->conf.size, 1, s->posted) != 1)
+	if (message_post(e, e->conf.size, 1, s->posted) != 1)
 		lane_break(e, "the send queue is full");
 	s->posted++;
 	e->open += !e->server;
 	return recvs;
-}
-
-static uint32_t
-bulk_step(struct lane_end *e, bool more, enum message_op op)
-{
-	uint32_t sends = 0, recvs = 0, number;
-
-	message_poll(e, &sends, &recvs, &number);
-	if (e->server)
-		return 0;
-	e->open -= sends;
-	if (more && e->open == 0 && !e->broken)
-		e->open += message_post(e, op, e->conf.size, 1, 0);
-	return sends;
-}
-
-static uint32_t
-write_step(struct lane_end *e, uint64_t now, bool more)
-{
-	return bulk_step(e, more, OP_WRITE);
-}
-
-static uint32_t
-read_step(struct lane_end *e, uint64_t now, bool more)
-{
-	return bulk_step(e, more, OP_READ);
 }
 
 #endif

@@ -95,19 +95,15 @@ raw_meet(struct app_lane *l, int side)
 }
 
 static uint32_t
-message_post(struct lane_end *e, enum message_op op, uint32_t len, uint32_t n, uint64_t number)
+message_post(struct lane_end *e, uint32_t len, uint32_t n, uint64_t number)
 {
-	static const uint8_t ops[] = {CRPC_RDMA_WRITE_IMM, CRPC_RDMA_WRITE, CRPC_RDMA_READ};
 	struct net_raw *s = (struct net_raw *)e;
 	struct crpc_rdma_wr wr[MESSAGES];
 
-	if (op == OP_MESSAGE)
-		lane_fill(s->base.buf, len, number);
+	lane_fill(s->base.buf, len, number);
 	for (uint32_t i = 0; i < n; i++)
-		wr[i] = (struct crpc_rdma_wr){.op = ops[op],
-			.flags = op != OP_MESSAGE ? CRPC_RDMA_WR_SIGNAL
-				: len != 0        ? CRPC_RDMA_WR_INLINE
-						  : 0,
+		wr[i] = (struct crpc_rdma_wr){.op = CRPC_RDMA_WRITE_IMM,
+			.flags = len != 0 ? CRPC_RDMA_WR_INLINE : 0,
 			.num_sge = len != 0,
 			.imm = (uint32_t)number + i,
 			.raddr = s->peer.raddr,
@@ -134,6 +130,40 @@ message_poll(struct lane_end *e, uint32_t *sends, uint32_t *recvs, uint32_t *num
 				cqe[i].status, cqe[i].syndrome);
 		}
 	}
+}
+
+/* One write or read at a time of the peer's memory, until it is complete. */
+static uint32_t
+bulk_step(struct lane_end *e, bool more, uint8_t op)
+{
+	struct net_raw *s = (struct net_raw *)e;
+	const struct crpc_rdma_wr wr = {.op = op,
+		.flags = CRPC_RDMA_WR_SIGNAL,
+		.num_sge = 1,
+		.raddr = s->peer.raddr,
+		.rkey = (uint32_t)s->peer.rkey,
+		.sge = {{.addr = s->base.buf, .len = e->conf.size, .lkey = s->mr.lkey}}};
+	uint32_t sends = 0, recvs = 0, number;
+
+	message_poll(e, &sends, &recvs, &number);
+	if (e->server)
+		return 0;
+	e->open -= sends;
+	if (more && e->open == 0 && !e->broken)
+		e->open += crpc_rdma_post(s->qp, &wr, 1);
+	return sends;
+}
+
+static uint32_t
+write_step(struct lane_end *e, uint64_t now, bool more)
+{
+	return bulk_step(e, more, CRPC_RDMA_WRITE);
+}
+
+static uint32_t
+read_step(struct lane_end *e, uint64_t now, bool more)
+{
+	return bulk_step(e, more, CRPC_RDMA_READ);
 }
 
 static void

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Single operations that lib/rdma has not, by verbs: SEND over RC and UD, and WRITE and READ of
- * memory with relaxed ordering. libmlx5 writes one WQE posted alone through BlueFlame and rings a
- * doorbell for a list. A message is a SEND, inline; its first word is its number.
+ * Single operations that lib/rdma has not, by verbs: SEND over RC and UD. libmlx5 writes one WQE
+ * posted alone through BlueFlame and rings a doorbell for a list. A message is a SEND, inline; its
+ * first word is its number.
  *
  * send_blueflame: one to a doorbell, 32 ahead, each answered for by its completion.
  */
@@ -29,8 +29,6 @@
 /* What each end publishes to its peer. */
 struct verbs_addr {
 	uint32_t qpn;
-	uint32_t rkey;
-	uint64_t raddr;
 	uint16_t lid;
 	uint8_t has_gid;
 	uint8_t mtu;
@@ -92,20 +90,16 @@ device_open(void)
 
 /* Room to send from, then the receives' slots, in one region. */
 static int
-memory_make(const struct app_lane *l, struct net_verbs *s)
+memory_make(struct net_verbs *s)
 {
-	bool relaxed = l->way == &net_write_relaxed.base || l->way == &net_read_relaxed.base;
-	size_t send = crpc_max((size_t)l->c->size, 4096u), len = send + (size_t)RQ * SLOT;
-	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ |
-		(relaxed ? IBV_ACCESS_RELAXED_ORDERING : 0);
+	size_t send = 4096, len = crpc_align_up(send + (size_t)RQ * SLOT, 4096);
 
-	len = (len + 4095) & ~(size_t)4095;
 	s->base.buf = aligned_alloc(4096, len);
 	if (s->base.buf == NULL)
 		return -ENOMEM;
 	memset(s->base.buf, 0, len);
 	s->slots = (uint8_t *)s->base.buf + send;
-	s->mr = ibv_reg_mr(s->pd, s->base.buf, len, access);
+	s->mr = ibv_reg_mr(s->pd, s->base.buf, len, IBV_ACCESS_LOCAL_WRITE);
 	return s->mr != NULL ? 0 : -ENOMEM;
 }
 
@@ -135,11 +129,8 @@ qp_make(const struct app_case *c, struct net_verbs *s)
 			.max_recv_wr = RQ,
 			.max_send_sge = 1,
 			.max_recv_sge = 1,
-			.max_inline_data = c->size <= 256 ? c->size : 0}};
-	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT,
-		.port_num = 1,
-		.qkey = QKEY,
-		.qp_access_flags = IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ};
+			.max_inline_data = c->size}};
+	struct ibv_qp_attr attr = {.qp_state = IBV_QPS_INIT, .port_num = 1, .qkey = QKEY};
 	int rc;
 
 	s->qp = ibv_create_qp(s->pd, &init);
@@ -165,7 +156,7 @@ verbs_make(const struct app_lane *l, struct net_verbs *s)
 	s->cq = ibv_create_cq(s->context, (int)(2 * RQ), NULL, NULL, 0);
 	if (s->pd == NULL || s->cq == NULL)
 		return -ENOMEM;
-	rc = memory_make(l, s);
+	rc = memory_make(s);
 	if (rc == 0)
 		rc = qp_make(l->c, s);
 	for (uint64_t slot = 0; slot < RQ && rc == 0; slot++)
@@ -176,9 +167,7 @@ verbs_make(const struct app_lane *l, struct net_verbs *s)
 static void
 verbs_addr(const struct net_verbs *s, uint8_t *addr)
 {
-	struct verbs_addr mine = {.qpn = s->qp->qp_num,
-		.rkey = s->mr->rkey,
-		.raddr = (uint64_t)(uintptr_t)s->base.buf};
+	struct verbs_addr mine = {.qpn = s->qp->qp_num};
 	struct ibv_port_attr port;
 	union ibv_gid gid;
 
@@ -279,29 +268,24 @@ verbs_meet(struct app_lane *l, int side)
 /* ---- datapath ---- */
 
 static uint32_t
-message_post(struct lane_end *e, enum message_op op, uint32_t len, uint32_t n, uint64_t number)
+message_post(struct lane_end *e, uint32_t len, uint32_t n, uint64_t number)
 {
-	static const enum ibv_wr_opcode ops[] = {IBV_WR_SEND, IBV_WR_RDMA_WRITE, IBV_WR_RDMA_READ};
 	struct net_verbs *s = (struct net_verbs *)e;
 	struct ibv_sge sge = {
 		.addr = (uint64_t)(uintptr_t)s->base.buf, .length = len, .lkey = s->mr->lkey};
 	struct ibv_send_wr wr[MESSAGES], *bad;
 
-	if (op == OP_MESSAGE)
-		lane_fill(s->base.buf, len, number);
+	lane_fill(s->base.buf, len, number);
 	for (uint32_t i = 0; i < n; i++) {
 		wr[i] = (struct ibv_send_wr){.sg_list = &sge,
 			.num_sge = 1,
-			.opcode = ops[op],
-			.send_flags = op == OP_MESSAGE ? IBV_SEND_INLINE : 0,
+			.opcode = IBV_WR_SEND,
+			.send_flags = IBV_SEND_INLINE,
 			.next = i + 1 < n ? &wr[i + 1] : NULL};
 		if (s->ud) {
 			wr[i].wr.ud.ah = s->ah;
 			wr[i].wr.ud.remote_qpn = s->peer.qpn;
 			wr[i].wr.ud.remote_qkey = QKEY;
-		} else {
-			wr[i].wr.rdma.remote_addr = s->peer.raddr;
-			wr[i].wr.rdma.rkey = s->peer.rkey;
 		}
 	}
 	wr[n - 1].send_flags |= IBV_SEND_SIGNALED;
@@ -352,7 +336,7 @@ bf_step(struct lane_end *e, uint64_t now, bool more)
 		return recvs;
 	e->open -= sends;
 	while (more && e->open < BF_OPEN && !e->broken)
-		e->open += message_post(e, OP_MESSAGE, e->conf.size, 1, s->posted++);
+		e->open += message_post(e, e->conf.size, 1, s->posted++);
 	return sends;
 }
 
@@ -386,5 +370,3 @@ VERBS_WAY(net_send_bf, "send_blueflame", LANE_RATE, bf_step);
 VERBS_WAY(net_send_lat, "send_lat", LANE_LATENCY, lat_step);
 VERBS_WAY(net_ud_send, "ud_send", LANE_RATE, rate_step);
 VERBS_WAY(net_ud_lat, "ud_lat", LANE_LATENCY, lat_step);
-VERBS_WAY(net_write_relaxed, "write_relaxed", LANE_BYTES, write_step);
-VERBS_WAY(net_read_relaxed, "read_relaxed", LANE_BYTES, read_step);

@@ -16,11 +16,10 @@
 #define PASSES_MAX 1000
 #define WARM       2 /* passes that are not counted */
 #define SETTLE_NS  2000
-#define COPIES     5
 /* What has to be reached: the pass by reference, us. */
 #define TARGET_US 5.0
-/* Bytes of memory traffic of one conversion, per byte of f32: all read, half written, or back. */
-#define HALF_TRAFFIC 1.5
+/* Memory traffic of one conversion, as part of memcpy()'s: all read, half written, or back. */
+#define HALF_TRAFFIC 0.75
 
 /* Where the packages were not there, names remain. */
 #ifndef RPB_HAVE_MSGPACK
@@ -43,8 +42,6 @@ static const struct app_opt opts[] = {
 	APP_LENGTH(&opt.length, ", at least 3 passes", "ways"),
 	APP_JSON(&opt.json),
 };
-
-static float *from, *to; /* The arrays of memcpy(). */
 
 /* Element i of array number seq: a whole number that bf16 has too. */
 static inline float
@@ -198,41 +195,6 @@ tensor_keep(struct app_lane *base)
 	return true;
 }
 
-/* ---- the limit: memcpy() ---- */
-
-/* Of such an array, reads and writes, GB/s: the best of a few. */
-static int
-copy_slice(struct app_lane *base)
-{
-	struct tensor_lane *l = (struct tensor_lane *)base;
-	size_t size = l->elems * sizeof(float);
-	uint64_t t0, best = UINT64_MAX, away = app_measure_away_ns(), begin = crpc_clock_ns();
-
-	for (uint32_t i = 0; i < COPIES && base->party->side == 0; i++) {
-		t0 = crpc_clock_ticks();
-		memcpy(to, from, size);
-		__asm__ __volatile__("" : : "r"(to) : "memory");
-		best = crpc_min(best, crpc_clock_ticks() - t0);
-	}
-	l->report[0].us[0] = 2 * (double)size / (double)crpc_max(crpc_clock_ticks_to_ns(best), 1);
-	l->report[0].base.ns = crpc_clock_ns() - begin;
-	l->report[0].base.away_ns = app_measure_away_ns() - away;
-	return 0;
-}
-
-static bool
-copy_keep(struct app_lane *base)
-{
-	app_lane_keep(base, 0, ((struct tensor_lane *)base)->report[0].us[0], 0);
-	return true;
-}
-
-static int
-copy_open(struct app_lane *l, int side)
-{
-	return 0;
-}
-
 /* ---- rows ---- */
 
 static double
@@ -241,23 +203,19 @@ median(const struct app_group *g, const struct app_lane *l, enum tensor_stage st
 	return app_series_median(&l->series[stage], g->trial.state);
 }
 
-/* Share of memcpy()'s rate that a conversion moves bytes at; 0 where there is none. */
+/*
+ * Share of memcpy()'s rate, which takes an array into shared memory, that a conversion moves bytes
+ * at; 0 where there is none.
+ */
 static double
 ratio_memcpy(const struct app_group *g, const struct app_lane *l, enum tensor_stage stage)
 {
-	double us = l->way == &tensor_bf16.base ? median(g, l, stage) : 0;
-	double copy = median(g, g->lane[g->n - 1], 0);
-	double size = ((const struct tensor_lane *)l)->elems * sizeof(float);
+	double us = l->way == &tensor_bf16.base ? median(g, l, stage) : 0, copy = 0;
 
-	return us > 0 && copy > 0 ? HALF_TRAFFIC * size / (us * 1e3) / copy : 0;
-}
-
-static void
-case_set(const struct app_lane *l, json_t *row)
-{
-	app_row_set(row, "{s:I,s:s}", "size",
-		(json_int_t)(((const struct tensor_lane *)l)->elems * sizeof(float)), "mode",
-		"sync");
+	for (uint32_t i = 0; i < g->n; i++)
+		if (g->lane[i]->way == &tensor_f32_copied.base)
+			copy = median(g, g->lane[i], TENSOR_SERIALIZE);
+	return us > 0 ? HALF_TRAFFIC * copy / us : 0;
 }
 
 static void
@@ -268,7 +226,9 @@ tensor_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 	double line_ns = app_series_line_ns(&l->series[TENSOR_TOTAL], g->trial.state);
 	double total = median(g, l, TENSOR_TOTAL), place = median(g, g->lane[0], TENSOR_TOTAL);
 
-	case_set(l, row);
+	app_row_set(row, "{s:I,s:s}", "size",
+		(json_int_t)(((const struct tensor_lane *)l)->elems * sizeof(float)), "mode",
+		"sync");
 	for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++) {
 		app_row_series(row, keys[stage], &l->series[stage], &g->trial, "us");
 		if (stage == TENSOR_TOTAL)
@@ -281,29 +241,18 @@ tensor_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 	app_row_ratio(row, "ratio_memcpy_deserialize", ratio_memcpy(g, l, TENSOR_DESERIALIZE));
 }
 
-static void
-copy_row(const struct app_group *g, const struct app_lane *l, json_t *row)
-{
-	case_set(l, row);
-	app_row_series(row, "bandwidth", &l->series[0], &g->trial, "GB/s");
-}
-
 static const struct app_lane_ops lane_ops = {
 	.turn = tensor_turn, .keep = tensor_keep, .row = tensor_row};
-static const struct app_lane_ops copy_ops = {
-	.slice = copy_slice, .keep = copy_keep, .row = copy_row};
-static const struct app_way copy_way = {
-	.name = "memcpy", .built = true, .open = {copy_open, copy_open}};
 
 /* ---- the run ---- */
 
-static struct tensor_lane *
+static void
 lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *way, uint64_t size)
 {
 	struct tensor_lane *l = (struct tensor_lane *)app_group_add(g, way, sizeof(*l));
 
 	if (l == NULL)
-		return NULL;
+		return;
 	l->elems = (uint32_t)(size / sizeof(float));
 	l->slice_ns = opt.length.slice_ms * 1000000;
 	snprintf(l->name, sizeof(l->name), "rpcbench.%ld.t%u", run->party->id, g->n);
@@ -311,7 +260,9 @@ lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *w
 	l->base.report[0] = &l->report[0].base;
 	l->base.report[1] = &l->report[1].base;
 	l->base.report_len = sizeof(l->report[0]);
-	return l;
+	l->base.addr_max = TENSOR_ADDR_MAX;
+	l->base.mib += (uint32_t)((uint64_t)l->elems * tensor_way(l)->elem_bytes >> 20);
+	l->base.whole = l->base.brief = true;
 }
 
 static int
@@ -322,7 +273,8 @@ target(struct rpb_run *run, const struct app_group *g)
 		.at_most = true,
 		.unit = "us"};
 
-	if (g->lane[0]->way != &tensor_f32.base || g->lane[0]->series[TENSOR_TOTAL].n == 0)
+	if (g->n == 0 || g->lane[0]->way != &tensor_f32.base ||
+		g->lane[0]->series[TENSOR_TOTAL].n == 0)
 		return 0;
 	t.value = median(g, g->lane[0], TENSOR_TOTAL);
 	return app_out_target(&run->out, &g->trial, &t);
@@ -337,44 +289,15 @@ run_size(struct rpb_run *run, uint64_t size)
 		.rounds = app_length_slices(&opt.length),
 		.what = "tensor",
 		.failed = &run->failed};
-	struct tensor_lane *l;
 	int rc;
 
-	for (uint32_t i = 0; i < opt.transports.n; i++) {
-		l = lane_add(run, &g, ways[opt.transports.v[i]], size);
-		if (l == NULL)
-			continue;
-		l->base.addr_max = TENSOR_ADDR_MAX;
-		l->base.mib += (uint32_t)((uint64_t)l->elems * tensor_way(l)->elem_bytes >> 20);
-		l->base.whole = l->base.brief = true;
-	}
-	l = lane_add(run, &g, &copy_way, size);
-	if (l == NULL)
-		return -EIO;
-	l->base.ops = &copy_ops;
+	for (uint32_t i = 0; i < opt.transports.n; i++)
+		lane_add(run, &g, ways[opt.transports.v[i]], size);
 	rc = app_group_run(&g);
 	if (rc == 0)
 		rc = target(run, &g);
 	app_group_fini(&g);
 	return rc;
-}
-
-static int
-tensor_prepare(struct rpb_run *run)
-{
-	uint64_t size = 0;
-
-	for (uint32_t i = 0; i < opt.sizes.n; i++)
-		size = crpc_max(size, crpc_align_up(opt.sizes.v[i], CRPC_CACHE_LINE));
-	if (run->party->side != 0)
-		return 0;
-	from = aligned_alloc(CRPC_CACHE_LINE, size);
-	to = aligned_alloc(CRPC_CACHE_LINE, size);
-	if (from == NULL || to == NULL)
-		return app_fail("no memory for two arrays of %lu bytes", (unsigned long)size);
-	memset(from, 1, size);
-	memset(to, 1, size);
-	return 0;
 }
 
 static int
@@ -384,8 +307,6 @@ tensor_run(struct rpb_run *run)
 
 	for (uint32_t i = 0; i < opt.sizes.n && rc == 0 && !app_party_stopped(run->party); i++)
 		rc = run_size(run, opt.sizes.v[i]);
-	free(from);
-	free(to);
 	return rc;
 }
 
@@ -405,6 +326,5 @@ const struct rpb_layer rpb_layer_tensor = {
 	.ways = ways,
 	.nways = CRPC_DIM(ways),
 	.unit = sizeof(float),
-	.prepare = tensor_prepare,
 	.run = tensor_run,
 };

@@ -41,7 +41,7 @@ struct allocation {
 	struct crpc_arena *arena;
 	struct crpc_arena_cache *cache;
 	struct sb_point point;
-	struct sb_series *call[CALLS]; /* NULL: not measured. */
+	struct sb_series *call[CALLS];
 	struct sb_series *arena_alloc, *arena_free, *malloc, *rte_malloc;
 	double sample[CALLS][SAMPLES_MAX];
 	uint32_t n; /* samples of this slice */
@@ -87,65 +87,50 @@ kernel_failed(const struct allocation *a, int fd, const char *call)
 		(unsigned long)a->point.size, a->name, strerror(rc));
 }
 
-/* One block from the kernel and back; t[i] is when step i was done. `fd`: of an open object. */
+/* One block from the kernel and back; t[i] is when step i was done. */
 static int
-kernel_once(struct allocation *a, int fd, uint64_t t[CALLS])
+kernel_once(struct allocation *a, uint64_t t[CALLS])
 {
 	uint64_t size = a->point.size, page = a->point.page_size;
-	bool open = fd >= 0;
 	char *p;
+	int fd;
 
 	t[OPEN] = crpc_clock_ticks();
-	if (!open)
-		fd = shm_open(a->name, O_RDWR | O_CREAT | O_EXCL, 0600);
+	fd = shm_open(a->name, O_RDWR | O_CREAT | O_EXCL, 0600);
 	t[TRUNCATE] = crpc_clock_ticks();
-	if (fd < 0 || (!open && ftruncate(fd, (off_t)size) != 0))
+	if (fd < 0 || ftruncate(fd, (off_t)size) != 0)
 		return kernel_failed(a, fd, fd < 0 ? "shm_open" : "ftruncate");
 	t[MAP] = crpc_clock_ticks();
 	p = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
 	t[TOUCH] = crpc_clock_ticks();
 	if (p == MAP_FAILED)
 		return kernel_failed(a, fd, "mmap");
-	if (a->call[TOUCH] != NULL)
-		for (uint64_t off = 0; off < size; off += page)
-			p[off] = 1;
+	for (uint64_t off = 0; off < size; off += page)
+		p[off] = 1;
 	t[CLEANUP] = crpc_clock_ticks();
 	munmap(p, size);
-	if (!open) {
-		close(fd);
-		shm_unlink(a->name);
-	}
+	close(fd);
+	shm_unlink(a->name);
 	t[THREE] = crpc_clock_ticks();
 	return 0;
 }
 
-/* With --measure-mmap-only one object is mapped again and again. */
 static int
 kernel_slice(struct allocation *a, uint64_t n)
 {
 	uint64_t t[CALLS] = {0};
-	int rc = 0, fd = -1;
+	int rc = 0;
 
-	if (a->o->mmap_only) {
-		fd = shm_open(a->name, O_RDWR | O_CREAT | O_EXCL, 0600);
-		if (fd < 0 || ftruncate(fd, (off_t)a->point.size) != 0)
-			return kernel_failed(a, fd, "shm_open, ftruncate");
-	}
 	for (a->n = 0; a->n < n && rc == 0; a->n++) {
-		rc = kernel_once(a, fd, t);
+		rc = kernel_once(a, t);
 		for (int i = 0; i < THREE; i++)
 			a->sample[i][a->n] = ns_between(t[i], t[i + 1]);
 		a->sample[THREE][a->n] = ns_between(t[OPEN], t[TOUCH]);
 	}
 	if (rc != 0)
 		return rc;
-	if (fd >= 0) {
-		close(fd);
-		shm_unlink(a->name);
-	}
 	for (int i = 0; i < CALLS; i++)
-		if (a->call[i] != NULL)
-			sb_series_put(a->call[i], app_median(a->sample[i], a->n));
+		sb_series_put(a->call[i], app_median(a->sample[i], a->n));
 	return 0;
 }
 
@@ -217,20 +202,14 @@ private_slice(struct allocation *a, struct sb_series *s, uint64_t batches)
 static void
 methods_add(struct allocation *a)
 {
-	const struct sb_opt *o = a->o;
-
-	memset(a->call, 0, sizeof(a->call));
-	for (int i = 0; i < CALLS; i++) {
-		if ((i == CLEANUP && !o->cleanup) || (o->mmap_only && i != MAP && i != CLEANUP))
-			continue;
+	for (int i = 0; i < CALLS; i++)
 		a->call[i] = sb_point_add(&a->point, call_names[i], "kernel");
-	}
 	a->arena_alloc = sb_point_add(&a->point, "arena_alloc", "segment");
-	a->arena_alloc->other = a->call[o->mmap_only ? MAP : THREE];
-	a->arena_alloc->ratio = o->mmap_only ? "ratio_mmap" : "ratio_three_calls";
+	a->arena_alloc->other = a->call[THREE];
+	a->arena_alloc->ratio = "ratio_three_calls";
 	a->arena_free = sb_point_add(&a->point, "arena_free", "segment");
 	a->malloc = sb_point_add(&a->point, "malloc", "private");
-	a->rte_malloc = o->eal ? sb_point_add(&a->point, "rte_malloc", "private") : NULL;
+	a->rte_malloc = a->o->eal ? sb_point_add(&a->point, "rte_malloc", "private") : NULL;
 }
 
 static int

@@ -129,7 +129,7 @@ points_open(struct point *p, uint32_t n, uint64_t size)
 	snprintf(name, sizeof(name), "shmbench.%d", (int)getpid());
 	seg = crpc_shm_create(&conf);
 	if (seg == NULL)
-		return app_fail("%s; give a smaller --segment-size-mb", crpc_log_last());
+		return app_fail("%s; give a smaller --size", crpc_log_last());
 	for (uint32_t i = 0; i < n && rc == 0; i++) {
 		p[i].x = crpc_xlate_create(p[i].segments, size);
 		if (p[i].x == NULL)

@@ -18,8 +18,6 @@ static const struct app_opt allocation[] = {
 	COMMON_OPTIONS,
 	APP_OPT("count", "N", &opt.count, "allocations per method and size", 1, 1e7),
 	APP_SIZE(&opt.sizes, "a block", 1 << 10, 1 << 30),
-	APP_FLAG("measure-mmap-only", &opt.mmap_only, "of the system calls, time mmap alone"),
-	APP_FLAG("cleanup", &opt.cleanup, "time munmap, close and shm_unlink too"),
 };
 
 static const struct app_opt lookup[] = {

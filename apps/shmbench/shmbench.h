@@ -31,9 +31,6 @@ struct sb_opt {
 	bool eal; /* The EAL runs: its allocator is measured too. */
 	uint64_t count;        /* Allocations, look-ups, transfers. */
 	struct app_list sizes; /* Of blocks, of transfers. */
-	/* allocation */
-	bool mmap_only;
-	bool cleanup;
 	/* lookup */
 	uint64_t segments;
 	uint64_t segment_size;

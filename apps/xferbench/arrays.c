@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What an array with operations on it costs: beside a bulk transfer of the same bytes, beside
- * msgpack over ZeroMQ, and with operations fused into its request beside one request for each.
+ * What an array with operations on it costs: beside a bulk transfer of the same bytes, and with
+ * operations fused into its request beside one request for each.
  */
 #include "xb.h"
 
@@ -13,7 +13,7 @@ static const struct {
 	enum xb_transport transport;
 	enum xb_path path;
 } lanes[] = {{XB_TENSOR, XB_EAGER}, {XB_TENSOR, XB_WRITE}, {XB_TENSOR_BF16, XB_EAGER},
-	{XB_BULK, XB_EAGER}, {XB_BULK, XB_WRITE}, {XB_MSGPACK, XB_EAGER}, {XB_MEMCPY, XB_WRITE}};
+	{XB_BULK, XB_EAGER}, {XB_BULK, XB_WRITE}, {XB_MEMCPY, XB_WRITE}};
 
 static int
 one_size(struct xb_run *run, uint64_t size)
@@ -36,6 +36,7 @@ fused_operations(struct xb_run *run)
 	struct app_group g = xb_group(run);
 	struct app_case p = xb_options_case(run->opt);
 
+	p.transport = XB_TENSOR;
 	p.path = XB_EAGER;
 	p.size = OPS_SIZE;
 	p.depth = 1;
@@ -43,9 +44,6 @@ fused_operations(struct xb_run *run)
 		/* Of one there is nothing to fuse. */
 		for (int separate = 0; separate < (p.ops == 1 ? 1 : 2); separate++) {
 			p.separate = separate != 0;
-			p.transport = XB_TENSOR;
-			xb_group_add(run, &g, &p);
-			p.transport = XB_MSGPACK;
 			xb_group_add(run, &g, &p);
 		}
 	return xb_group_run(&g);

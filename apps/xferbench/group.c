@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "app_fail.h"
-#include "crpc_log.h"
 #include "xb.h"
 
 /* Messages of the first slice, which decides how many a slice has. */
@@ -114,76 +113,17 @@ slice_verified(struct app_lane *l, uint64_t n)
 static int
 xb_start(struct app_lane *l, int side)
 {
-	uint64_t each = l->c->separate ? l->c->ops : 1;
 	struct xb_flow *f = &l->c->flow[side];
-	const struct xb_way *way = way_of(l);
 
 	f->to_send = sends(l->c, side) ? l->c->messages : 0;
 	f->to_recv = sends(l->c, !side) ? l->c->messages : 0;
-	if (way->turn == NULL && sends(l->c, !side))
-		f->to_serve = way->served(l, side) + l->c->messages * each;
 	return 0;
-}
-
-static int
-request(struct app_lane *l, int side, struct xb_request *r)
-{
-	int rc = way_of(l)->request(l, side, r);
-
-	r->waits = rc == -EAGAIN;
-	return r->waits ? 0 : rc;
-}
-
-/* Keep depth messages open: 0 or -errno. */
-static int
-requests(struct app_lane *l, int side)
-{
-	struct xb_flow *f = &l->c->flow[side];
-	uint32_t n = crpc_min(l->c->depth, way_of(l)->open_max);
-	int rc = 0;
-
-	for (struct xb_request *r = f->request; r < f->request + n && rc == 0; r++) {
-		if (r->open && r->waits)
-			rc = request(l, side, r);
-		if (r->open || f->to_send == 0)
-			continue;
-		*r = (struct xb_request){.open = true, .message = f->sent++};
-		f->to_send--;
-		f->sends++;
-		rc = request(l, side, r);
-	}
-	return rc;
-}
-
-int
-xb_answered(struct app_lane *l, int side, struct xb_request *r)
-{
-	if (r->op < l->c->ops)
-		return request(l, side, r);
-	r->open = false;
-	l->c->flow[side].sends--;
-	return 0;
-}
-
-/* A turn of a way of requests. */
-static crpc_noinline int
-request_turn(struct app_lane *l, int side)
-{
-	const struct xb_flow *f = &l->c->flow[side];
-	const struct xb_way *way = way_of(l);
-	int rc = requests(l, side);
-
-	if (rc == 0)
-		rc = way->progress(l, side);
-	if (rc != 0)
-		return app_lane_fail(l, rc, "a request: %s: %s", strerror(-rc), crpc_log_last());
-	return f->to_send == 0 && f->sends == 0 && way->served(l, side) >= f->to_serve;
 }
 
 static int
 lane_turn(struct app_lane *l, int side)
 {
-	return way_of(l)->turn != NULL ? way_of(l)->turn(l, side) : request_turn(l, side);
+	return way_of(l)->turn(l, side);
 }
 
 static void

@@ -37,16 +37,6 @@ xb_compare(const uint8_t *p, uint64_t len, uint64_t seed)
 	return 0;
 }
 
-void
-xb_ops_expect(const struct app_lane *l, uint8_t *p)
-{
-	float *y = (float *)(void *)p;
-
-	for (uint32_t i = 0; i < l->c->ops; i++)
-		for (uint32_t k = 0; k < XB_OP_ELEMS; k++)
-			y[i * XB_OP_ELEMS + k] = (float)xb_op_value(i);
-}
-
 /* ---- memcpy ---- */
 
 static int
@@ -96,13 +86,6 @@ extern const struct xb_way xb_way_zmq;
 #else
 static const struct xb_way xb_way_zmq = {.base = {"zmq_tcp", "libzmq3-dev"}};
 #endif
-#ifdef XB_HAVE_MSGPACK
-extern const struct xb_way xb_way_msgpack;
-#else
-static const struct xb_way xb_way_msgpack = {
-	.base = {"msgpack_zmq_tcp", "libzmq3-dev libmsgpack-dev"}};
-#endif
-
 const struct app_way *const xb_ways[XB_TRANSPORTS] = {
 	[XB_BULK] = &xb_way_bulk.base,
 	[XB_MEMCPY] = &copies[0].base,
@@ -111,5 +94,4 @@ const struct app_way *const xb_ways[XB_TRANSPORTS] = {
 	[XB_ZMQ] = &xb_way_zmq.base,
 	[XB_TENSOR] = &xb_way_tensor.base,
 	[XB_TENSOR_BF16] = &xb_way_tensor_bf16.base,
-	[XB_MSGPACK] = &xb_way_msgpack.base,
 };

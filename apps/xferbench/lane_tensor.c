@@ -23,6 +23,16 @@
 #define HEADS   1
 #define OP_FILL CRPC_TENSOR_OP_USER
 
+/* Elements that an operation fills: operation i those from i * OP_ELEMS on. */
+#define OP_ELEMS 32
+
+/* A message that is under way. */
+struct request {
+	bool open, waits; /* `waits`: for room, to make its next request. */
+	uint64_t message;
+	uint32_t op; /* The next one. */
+};
+
 struct end {
 	struct xb_wire wire;
 	struct crpc_copyrpc_ep *ep;
@@ -30,6 +40,8 @@ struct end {
 	struct crpc_tensor_bulk *net;
 	uint16_t *half; /* What is sent in place of f32. */
 	struct crpc_tensor_batch batch;
+	struct request request[XB_DEPTH_MAX];
+	uint64_t served; /* Requests of the slices before. */
 };
 
 /* What two sides exchange. */
@@ -42,6 +54,12 @@ static bool
 is_half(const struct app_lane *l)
 {
 	return l->c->transport == XB_TENSOR_BF16;
+}
+
+static float
+op_value(uint32_t i)
+{
+	return (float)i + 1.5f;
 }
 
 /* An operation that costs next to nothing: the request is measured. */
@@ -153,19 +171,13 @@ tensor_close(struct app_lane *l, int side)
 
 /* ---- a slice ---- */
 
-static uint64_t
-tensor_served(const struct app_lane *l, int side)
-{
-	return crpc_tensor_bulk_stats(((struct end *)l->state[side])->net)->served;
-}
-
 /* Operation i fills its own elements of the message. */
 static int
-batch_op(struct app_lane *l, struct end *e, const struct xb_request *s, uint32_t i)
+batch_op(struct app_lane *l, struct end *e, const struct request *s, uint32_t i)
 {
-	const uint64_t elems = XB_OP_ELEMS;
+	const uint64_t elems = OP_ELEMS;
 	uint64_t at = s->message % l->c->depth * l->c->size + i * elems * sizeof(float);
-	struct crpc_tensor_args args = {.nout = 1, .value = xb_op_value(i)};
+	struct crpc_tensor_args args = {.nout = 1, .value = op_value(i)};
 	struct crpc_tensor t;
 	int rc = crpc_tensor_init(&t, CRPC_TENSOR_F32, 1, &elems, 0, at);
 
@@ -177,7 +189,7 @@ batch_op(struct app_lane *l, struct end *e, const struct xb_request *s, uint32_t
 }
 
 static int
-put_make(struct app_lane *l, int side, const struct xb_request *s, struct crpc_tensor_bulk_put *put)
+put_make(struct app_lane *l, int side, const struct request *s, struct crpc_tensor_bulk_put *put)
 {
 	struct end *e = l->state[side];
 	const uint8_t *from = xb_place(l->c, l->c->mem[side].send, s->message);
@@ -196,9 +208,9 @@ put_make(struct app_lane *l, int side, const struct xb_request *s, struct crpc_t
 	return crpc_tensor_init(&put->dst, CRPC_TENSOR_F32, 1, &elems, 0, place * l->c->size);
 }
 
-/* The next request of a message: 0, -EAGAIN, -errno. */
+/* The next request of a message, which waits if there is no room for it: 0 or -errno. */
 static int
-tensor_request(struct app_lane *l, int side, struct xb_request *s)
+request(struct app_lane *l, int side, struct request *s)
 {
 	uint32_t first = s->op, last = l->c->separate ? first + 1 : l->c->ops;
 	struct end *e = l->state[side];
@@ -212,29 +224,56 @@ tensor_request(struct app_lane *l, int side, struct xb_request *s)
 		rc = put_make(l, side, s, &put);
 	if (rc == 0)
 		rc = crpc_tensor_bulk_call(e->net, crpc_clock_ns(), first == 0 ? &put : NULL,
-			first == 0, &e->batch, (uint64_t)(s - l->c->flow[side].request));
+			first == 0, &e->batch, (uint64_t)(s - e->request));
+	s->waits = rc == -EAGAIN;
 	if (rc == 0)
 		s->op = last;
+	return s->waits ? 0 : rc;
+}
+
+/* Keep depth messages open: 0 or -errno. */
+static int
+requests(struct app_lane *l, struct end *e, int side)
+{
+	struct xb_flow *f = &l->c->flow[side];
+	uint32_t n = crpc_min(l->c->depth, (uint32_t)CRPC_TENSOR_BULK_CALLS);
+	int rc = 0;
+
+	for (struct request *r = e->request; r < e->request + n && rc == 0; r++) {
+		if (r->open && r->waits)
+			rc = request(l, side, r);
+		if (r->open || f->to_send == 0)
+			continue;
+		*r = (struct request){.open = true, .message = f->sent++};
+		f->to_send--;
+		f->sends++;
+		rc = request(l, side, r);
+	}
 	return rc;
 }
 
 static int
 done_take(struct app_lane *l, int side, const struct crpc_tensor_bulk_done *done)
 {
+	struct end *e = l->state[side];
+	struct request *r = &e->request[done->cookie % XB_DEPTH_MAX];
 	int rc = done->status;
 
 	for (uint32_t i = 0; i < done->nops && rc == 0; i++)
 		rc = done->op[i];
 	if (rc != 0)
 		return rc;
-	return xb_answered(l, side, &l->c->flow[side].request[done->cookie % XB_DEPTH_MAX]);
+	if (r->op < l->c->ops)
+		return request(l, side, r);
+	r->open = false;
+	l->c->flow[side].sends--;
+	return 0;
 }
 
 static int
-tensor_progress(struct app_lane *l, int side)
+progress(struct app_lane *l, struct end *e, int side)
 {
 	struct crpc_tensor_bulk_done done[DONES];
-	struct end *e = l->state[side];
 	uint32_t n;
 	int rc = 0;
 
@@ -242,9 +281,28 @@ tensor_progress(struct app_lane *l, int side)
 	n = crpc_tensor_bulk_poll(e->net, done, DONES);
 	for (uint32_t i = 0; i < n && rc == 0; i++)
 		rc = done_take(l, side, &done[i]);
-	if (rc == 0 && crpc_tensor_bulk_stats(e->net)->refused != 0)
-		rc = -EIO;
-	return rc;
+	return rc == 0 && crpc_tensor_bulk_stats(e->net)->refused != 0 ? -EIO : rc;
+}
+
+/* This side's part is done when its requests are answered and it has served all of the peer's. */
+static int
+tensor_turn(struct app_lane *l, int side)
+{
+	struct xb_flow *f = &l->c->flow[side];
+	struct end *e = l->state[side];
+	uint64_t to_serve = f->to_recv * (l->c->separate ? l->c->ops : 1), served;
+	int rc = requests(l, e, side);
+
+	if (rc == 0)
+		rc = progress(l, e, side);
+	if (rc != 0)
+		return app_lane_fail(l, rc, "a request: %s: %s", strerror(-rc), crpc_log_last());
+	served = crpc_tensor_bulk_stats(e->net)->served;
+	if (f->to_send + f->sends != 0 || served - e->served < to_serve)
+		return 0;
+	e->served += to_serve;
+	f->to_recv = 0;
+	return 1;
 }
 
 /* What has to be there: narrowed and widened, and what the operations have made. */
@@ -260,7 +318,8 @@ tensor_expect(const struct app_lane *l, uint8_t *p)
 		crpc_tensor_bf16_to_f32(f, half, elems);
 	}
 	free(half);
-	xb_ops_expect(l, p);
+	for (uint32_t i = 0; i < l->c->ops * OP_ELEMS; i++)
+		f[i] = op_value(i / OP_ELEMS);
 }
 
 static void
@@ -272,10 +331,7 @@ tensor_report(struct app_lane *l, int side)
 #define TENSOR_WAY(way, text)                                                                      \
 	const struct xb_way way = {                                                                \
 		.base = APP_WAY(text, tensor_open, tensor_meet, tensor_close),                     \
-		.request = tensor_request,                                                         \
-		.progress = tensor_progress,                                                       \
-		.served = tensor_served,                                                           \
-		.open_max = CRPC_TENSOR_BULK_CALLS,                                                \
+		.turn = tensor_turn,                                                               \
 		.expect = tensor_expect,                                                           \
 		.report = tensor_report,                                                           \
 	}

@@ -24,32 +24,6 @@ struct zmq_side {
 	_Atomic uint64_t gone; /* Sent messages whose buffer is ours again. */
 };
 
-int
-xb_zmq_bind(struct app_lane *l, int side, void *sock, const void *other)
-{
-	struct app_addr *addr = &l->addr[side];
-
-	addr->len = XB_ADDR_MAX;
-	if (sock != NULL && other != NULL &&
-		app_zmq_bind(sock, NULL, !l->party->one_host, (char *)addr->bytes,
-			XB_ADDR_MAX) == 0)
-		return 0;
-	return app_lane_fail(l, -EIO, "ZeroMQ: %s", app_zmq_why());
-}
-
-int
-xb_zmq_meet(struct app_lane *l, int side, void *sock)
-{
-	int rc = app_zmq_connect(sock, (const char *)l->addr[!side].bytes);
-
-	if (rc == -EIO)
-		return app_lane_fail(l, rc, "ZeroMQ: %s", app_zmq_why());
-	return rc == 0 ? 0
-		       : app_lane_fail(l, rc,
-				 "ZeroMQ: the other host answers at none of its "
-				 "addresses; its firewall must let tcp pass");
-}
-
 /* The I/O thread starts with the first socket, on this side's core. */
 static int
 zmq_lane_open(struct app_lane *l, int side)
@@ -61,15 +35,26 @@ zmq_lane_open(struct app_lane *l, int side)
 	s->context = zmq_ctx_new();
 	s->pull = app_zmq_socket(s->context, ZMQ_PULL, -1);
 	s->push = app_zmq_socket(s->context, ZMQ_PUSH, -1);
-	return xb_zmq_bind(l, side, s->pull, s->push);
+	l->addr[side].len = XB_ADDR_MAX;
+	if (s->pull != NULL && s->push != NULL &&
+		app_zmq_bind(s->pull, NULL, !l->party->one_host, (char *)l->addr[side].bytes,
+			XB_ADDR_MAX) == 0)
+		return 0;
+	return app_lane_fail(l, -EIO, "ZeroMQ: %s", app_zmq_why());
 }
 
 static int
 zmq_lane_meet(struct app_lane *l, int side)
 {
 	struct zmq_side *s = l->state[side];
+	int rc = app_zmq_connect(s->push, (const char *)l->addr[!side].bytes);
 
-	return xb_zmq_meet(l, side, s->push);
+	if (rc == -EIO)
+		return app_lane_fail(l, rc, "ZeroMQ: %s", app_zmq_why());
+	return rc == 0 ? 0
+		       : app_lane_fail(l, rc,
+				 "ZeroMQ: the other host answers at none of its "
+				 "addresses; its firewall must let tcp pass");
 }
 
 /* By the I/O thread. */

@@ -22,8 +22,9 @@ static struct app_party party;
  * ones where the kernel gives them.
  */
 static int
-memory_make(struct xb_run *run)
+memory_make(void *arg)
 {
+	struct xb_run *run = arg;
 	uint64_t len = crpc_align_up(xb_options_memory(run->opt), HUGE);
 	bool rank = run->party->place == APP_PLACE_RANK, both = false;
 	uint8_t *p;
@@ -89,13 +90,11 @@ run_all(struct xb_run *run)
 }
 
 static int
-run_cases(struct xb_run *run)
+run_cases(void *arg)
 {
+	struct xb_run *run = arg;
 	const struct xb_opt *o = run->opt;
 
-	run->out.common = json_pack("{s:i,s:i}", "ranks", party.place == APP_PLACE_RANK ? 2 : 1,
-		"hosts", party.one_host ? 1 : 2);
-	app_party_out_open(&party, &run->out, "xferbench");
 	return o->preset == XB_TARGETS   ? xb_targets(run)
 		: o->preset == XB_ARRAYS ? xb_arrays(run)
 		: o->tune                ? xb_tune(run)
@@ -106,19 +105,16 @@ static int
 run(const struct xb_opt *o)
 {
 	struct xb_run run = {.opt = o, .party = &party};
+	const struct app_bench bench = {
+		"xferbench", o->json, memory_make, run_cases, &run, &run.failed};
 	int rc;
 
-	/* What may fail in one rank alone. */
-	app_fail_hold(true);
-	rc = app_party_json(&party, o->json, &run.out.json);
-	if (rc == 0)
-		rc = memory_make(&run);
-	rc = app_party_agree(&party, "prepare", rc);
-	if (rc == 0)
-		rc = run_cases(&run);
+	run.out.common = json_pack("{s:i,s:i}", "ranks", party.place == APP_PLACE_RANK ? 2 : 1,
+		"hosts", party.one_host ? 1 : 2);
+	rc = app_party_run(&party, &run.out, &bench);
 	if (run.mem[0].send != NULL)
 		munmap(run.mem[0].send, run.mem_len);
-	return app_party_finish(&party, &run.out, rc, run.failed);
+	return rc;
 }
 
 int

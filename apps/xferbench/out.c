@@ -68,7 +68,6 @@ add_arrays(json_t *row, const struct app_group *g, const struct app_lane *l)
 	const struct app_case *p = l->c;
 
 	add_ratio(row, "ratio_bulk", g, l, XB_BULK, p->path, false);
-	add_ratio(row, "ratio_msgpack", g, l, XB_MSGPACK, XB_EAGER, p->separate);
 	if (p->transport == XB_TENSOR_BF16)
 		add_ratio(row, "ratio_f32", g, l, XB_TENSOR, p->path, p->separate);
 	if (!p->separate)
@@ -114,18 +113,4 @@ xb_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 			(double)x->count[XB_OCCUPANCY] /
 				(double)crpc_max(x->count[XB_CHUNKS], UINT64_C(1)),
 			"memory", (json_int_t)x->memory, "bound", xb_bound(l, text, sizeof(text)));
-}
-
-int
-xb_out_tuned(const struct app_group *g, const char *name, const struct app_lane *l, const char *why)
-{
-	json_t *row = app_row(g->out, "tuned", &g->trial), *rows = json_array();
-	char bound[96];
-
-	app_row_set(row, "{s:s,s:s,s:I,s:i,s:i}", "tuned", name, "path", xb_path_names[l->c->path],
-		"size", (json_int_t)l->c->size, "chunk", l->c->chunk, "window", l->c->window);
-	app_row_series(row, "bandwidth", &l->series[XB_RATE], &g->trial, "GB/s");
-	app_row_set(row, "{s:s,s:s}", "bound", xb_bound(l, bound, sizeof(bound)), "why", why);
-	json_array_append_new(rows, row);
-	return app_out_rows(g->out, "tuned", &g->trial, rows);
 }

@@ -10,8 +10,7 @@
  *
  *     main.c      the two sides, buffers, every case of the command line
  *     options.c   what is measured: every combination of the lists is a case
- *     lane*.c     what moves messages: lib/bulk, memcpy, UCX, ZeroMQ; arrays: lib/tensor_bulk,
- *                 msgpack
+ *     lane*.c     what moves messages: lib/bulk, memcpy, UCX, ZeroMQ; arrays: lib/tensor_bulk
  *     group.c     lanes that are compared, and the content of their messages
  *     targets.c   what has to be reached; tune.c: which chunk and window are best, and why;
  *                 arrays.c: what arrays with operations cost beside their bytes alone
@@ -44,7 +43,6 @@ enum xb_transport {
 	XB_PLAIN, /**< Those before move bytes, the others arrays with operations on them. */
 	XB_TENSOR = XB_PLAIN,
 	XB_TENSOR_BF16,
-	XB_MSGPACK,
 	XB_TRANSPORTS,
 };
 enum xb_stage { XB_POST, XB_WIRE, XB_UNPACK, XB_CONSUME, XB_STAGES };
@@ -95,20 +93,11 @@ struct xb_report {
 	char engine[16];
 };
 
-/** A message of a way of requests that is under way. */
-struct xb_request {
-	bool open, waits; /**< `waits`: for room, to make its next request. */
-	uint64_t message;
-	uint32_t op; /**< The next one. */
-};
-
 /** What a side has to do in a slice, and what it has done since the lane was opened. */
 struct xb_flow {
 	uint64_t to_send, to_recv;
 	uint64_t sent, received; /**< Posted so far: places, and tags. */
 	uint32_t sends, recvs;   /**< Open. */
-	uint64_t to_serve;       /**< Ways of requests: `served` at the end of the slice. */
-	struct xb_request request[XB_DEPTH_MAX];
 };
 
 /** One case of one transport. What the caller sets comes first. */
@@ -136,13 +125,6 @@ struct xb_way {
 	struct app_way base;
 	/** Go on: 0, 1 (this side's part is done; it may be called again), -errno. */
 	int (*turn)(struct app_lane *l, int side);
-	/** Ways of requests, in place of turn(): the next one of a message. 0, -EAGAIN, -errno. */
-	int (*request)(struct app_lane *l, int side, struct xb_request *r);
-	/** Go on with those that are open; xb_answered(). 0 or -errno. */
-	int (*progress)(struct app_lane *l, int side);
-	/** Ways of requests: those that this side has served. */
-	uint64_t (*served)(const struct app_lane *l, int side);
-	uint32_t open_max; /**< Ways of requests: messages under way at most. */
 	/**
 	 * A message as it was sent is at p: make it what has to be there. NULL: it is that.
 	 */
@@ -197,23 +179,8 @@ xb_tx_chunks(const struct app_case *c)
 	return crpc_max(c->window * 3 / 4, 1u);
 }
 
-/** Elements that an operation on an array fills: operation i those from i * XB_OP_ELEMS on. */
-#define XB_OP_ELEMS 32
 /** Operations on a message at most. */
 #define XB_OPS_MAX 8
-static inline double
-xb_op_value(uint32_t i)
-{
-	return (double)i + 1.5;
-}
-/** What the operations make of a message. */
-void xb_ops_expect(const struct app_lane *l, uint8_t *p);
-/** A request was answered: make the next one of its message, or that has ended. 0 or -errno. */
-int xb_answered(struct app_lane *l, int side, struct xb_request *r);
-/** Lanes over ZeroMQ: bind a socket of theirs, if both could be made. 0 or -errno. */
-int xb_zmq_bind(struct app_lane *l, int side, void *sock, const void *other);
-/** Connect a socket to where the other side's is: 0 or -errno. */
-int xb_zmq_meet(struct app_lane *l, int side, void *sock);
 /** A copy by the CPU alone. */
 static inline bool
 xb_copies(uint32_t transport)
@@ -301,9 +268,6 @@ uint64_t xb_compare(const uint8_t *p, uint64_t len, uint64_t seed);
 const char *xb_bound(const struct app_lane *l, char *buf, size_t len);
 /** Complete the row of a lane. */
 void xb_row(const struct app_group *g, const struct app_lane *l, json_t *row);
-/** What the tuner chose: a "chunk" or a "window", that of a lane. */
-int xb_out_tuned(
-	const struct app_group *g, const char *name, const struct app_lane *l, const char *why);
 
 /* ---- targets.c, tune.c, arrays.c ---- */
 

@@ -44,7 +44,7 @@ RELATIONS = [
     ('rpcbench', '', 'icp', "layer 'icp' is unknown; give one of: ipc"),
     ('shmbench', '', '', 'no benchmark'),
     ('shmbench', '', 'frobnicate', "'frobnicate' is no benchmark"),
-    ('shmbench', 'lookup', '--cleanup', '--cleanup'),
+    ('shmbench', 'lookup', '--huge', '--huge'),
     ('shmbench', 'transfer', '--huge=yes', '--huge'),
     ('xferbench', '', '--chunk 5000', 'not a power of two'),
     ('xferbench', '', '--tune --preset targets', 'exclude'),

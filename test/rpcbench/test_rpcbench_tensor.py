@@ -68,7 +68,7 @@ def measure(program, ways, size, args=()):
             return
         rows = [json.loads(line) for line in open(out)]
     results = {row['transport']: row for row in rows if row['record'] == 'result'}
-    if set(results) != {*ways, 'memcpy'} or not results['memcpy']['bandwidth']['median'] > 0:
+    if set(results) != set(ways):
         problem(f'{size} {args}: results of {sorted(results)}')
         return
     for way in ways:
