@@ -89,7 +89,8 @@ skipped=0
 remarks=()
 
 finish() {
-	[ ${#remarks[@]} = 0 ] || printf '%s\n' "${remarks[@]}" | awk '!seen[$0]++'
+	printf '%s\n' "${remarks[@]}" | grep '^skipped: ' | sort -u
+	printf '%s\n' "${remarks[@]}" | grep '^unsteady: \|^failed: '
 	[ $((passed + failed + skipped)) != 0 ] || echo "test.sh: there is no such test" >&2
 	echo "$passed passed, $failed failed, $skipped skipped"
 	[ "$failed" = 0 ] && [ "$passed" != 0 ]
