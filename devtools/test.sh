@@ -143,7 +143,8 @@ thread)
 esac
 
 # Of a log of meson: "skipped: NAME: REASON" of each skipped test, the reason being what it printed
-# after "skip: ", else its last line; and "failed: NAME: LINE" of the last 12 lines of each failed one.
+# after "skip: ", else its last line; and "failed: NAME: LINE" of each failed one, for its result and
+# the last 12 lines of its output.
 remarks_of() { # LOG
 	python3 - "$1" <<-'EOF'
 		import json
@@ -156,17 +157,10 @@ remarks_of() { # LOG
 		        said = [line for line in said if line.startswith('skip: ')] or said
 		        print(f"skipped: {name}: {said[-1].removeprefix('skip: ') if said else 'no reason given'}")
 		    elif test['result'] not in ('OK', 'EXPECTEDFAIL'):
-		        for line in [test['result'].lower()] + said[-12:]:
+		        found = any(word in line for line in said for word in ('Sanitizer: ', 'runtime error: '))
+		        for line in ['(finding)' if found else '(' + test['result'].lower() + ')'] + said[-12:]:
 		            print(f'failed: {name}: {line}')
 	EOF
-}
-
-# With --again: run a failed test of this log once more. Prints its name if it passes.
-steady_again() { # LOG NAME
-	local name=$2
-	! grep -F " / $name\"" "$1" | grep -q 'Sanitizer: \|runtime error: ' &&
-		"${launch[@]}" meson test -C "$dir" --no-rebuild --logbase again "${meson_args[@]}" "$name" \
-			</dev/null >"$dir/meson-logs/again.out" 2>&1
 }
 
 # Runs one part of the tests and adds what its log counts. A run that left no log has failed, unless
@@ -201,12 +195,13 @@ run_part() {
 	while read -r name; do
 		[ $again -gt 0 ] && [ -n "$name" ] || break
 		again=$((again - 1))
-		if steady_again "$log" "$name"; then
+		if "${launch[@]}" meson test -C "$dir" --no-rebuild --logbase again "${meson_args[@]}" "$name" \
+			</dev/null >"$dir/meson-logs/again.out" 2>&1; then
 			remarks+=("unsteady: $name: failed, and passed when it ran again alone")
 			bad=$((bad - 1))
 			ok=$((ok + 1))
 		fi
-	done < <(printf '%s\n' "${these[@]}" | sed -n 's/^failed: \([^:]*\): .*/\1/p' | sort -u)
+	done < <(printf '%s\n' "${these[@]}" | sed -n 's/^failed: \(.*\): (\(fail\|timeout\))$/\1/p')
 	if [ $packages = 1 ]; then
 		missing=$(printf '%s\n' "${these[@]}" | grep -c '^skipped: .* is not installed')
 		[ "$missing" = 0 ] || echo "test.sh: $missing skipped tests count as failed: what they" \

@@ -3,8 +3,8 @@
 #
 # Proves that devtools/build.sh sets a build folder up again when what is installed has changed, keeps
 # its options and what it compiled, and that devtools/test.sh gives the reason of each skip and counts a
-# skip that packages could have prevented as failed. All in a small project of its own, at a path with a
-# space. Argument: source root.
+# skip that packages could have prevented as failed, says at its end what failed and how, and with --again
+# lets a test fail once. All in a small project of its own, at a path with a space. Argument: source root.
 set -u
 
 tmp=$(mktemp -d) || exit 99
@@ -78,4 +78,24 @@ build 'true sour' 0
 [ "$(tail -n 3 "$tmp/log")" = 'skipped: cannot: two cores are needed
 skipped: lacks: frob is not installed
 1 passed, 0 failed, 2 skipped' ] || fail "the last lines of test.sh"
+
+# A test that fails the first time, one that always fails, and one with a finding.
+cat >>"$tree/meson.build" <<'EOF'
+test('once', find_program('once.sh'), suite: 'fast')
+EOF
+printf '#!/bin/sh\n[ -e "%s/ran" ] || { touch "%s/ran"; echo too slow; exit 1; }\n' "$tmp" "$tmp" >"$tree/once.sh"
+chmod +x "$tree/once.sh"
+"$tree/devtools/test.sh" --no-packages >"$tmp/log" 2>&1 && fail "a test that fails passes"
+[ "$(tail -n 3 "$tmp/log")" = 'failed: once: (fail)
+failed: once: too slow
+1 passed, 1 failed, 2 skipped' ] || fail "the last lines of a failed test"
+rm "$tmp/ran"
+"$tree/devtools/test.sh" --no-packages --again >"$tmp/log" 2>&1 || fail "--again: status $?"
+grep -q '^unsteady: once: ' "$tmp/log" && [ "$(tail -n 1 "$tmp/log")" = '2 passed, 0 failed, 2 skipped' ] ||
+	fail "the last lines of --again"
+printf '#!/bin/sh\n[ -e "%s/ran2" ] || { touch "%s/ran2"; echo ERROR: AddressSanitizer: x; exit 1; }\n' \
+	"$tmp" "$tmp" >"$tree/once.sh"
+"$tree/devtools/test.sh" --no-packages --again >"$tmp/log" 2>&1 && fail "--again passes a finding"
+printf '#!/bin/sh\nexit 1\n' >"$tree/once.sh"
+"$tree/devtools/test.sh" --no-packages --again >"$tmp/log" 2>&1 && fail "--again passes what always fails"
 echo ok
