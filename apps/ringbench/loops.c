@@ -572,6 +572,8 @@ int
 rb_ring_open(struct rb_slice *s)
 {
 	s->to = ring_open(s);
+	if (kind_duplex(kind_of(&s->c)))
+		return s->to != NULL ? 0 : -ENOMEM;
 	s->back = ring_open(s);
 	if (s->to != NULL && s->back != NULL)
 		return 0;

@@ -12,7 +12,7 @@
  *     options.c   what is measured: every combination of the lists is a case
  *     lane*.c     what moves messages: lib/bulk, memcpy, UCX, ZeroMQ; arrays: lib/tensor_bulk
  *     group.c     lanes that are compared, and the content of their messages
- *     targets.c   what has to be reached; tune.c: which chunk and window are best, and why;
+ *     targets.c   what has to be reached; tune.c: which chunk and window are best;
  *                 arrays.c: what arrays with operations cost beside their bytes alone
  *     out.c       rows of results
  *

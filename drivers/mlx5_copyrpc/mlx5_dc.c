@@ -173,8 +173,11 @@ crpc_mlx5_dc_connect(struct crpc_ib_qp *ib, const struct crpc_ib_addr *peer)
 	dc->ibah = crpc_ib_ah_make(&dev->dp.ib, peer);
 	if (dc->ibah == NULL)
 		return -errno;
-	if (crpc_mlx5_av_get(dev, dc->ibah, peer, &qp->av, &full) != 0)
+	if (crpc_mlx5_av_get(dev, dc->ibah, peer, &qp->av, &full) != 0) {
+		ibv_destroy_ah(dc->ibah);
+		dc->ibah = NULL;
 		return -EHOSTUNREACH;
+	}
 	qp->av.key.dc_key = htobe64(peer->key);
 	qp->av_len = sizeof(qp->av);
 	if (!full) {

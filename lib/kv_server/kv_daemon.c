@@ -391,38 +391,36 @@ serve_mates(struct crpc_kv_daemon *d, uint64_t now)
 	return n;
 }
 
-/* Whether a connected client was given this writer id last. */
-static bool
-writer_is_held(const struct crpc_kv_daemon *d, uint32_t id)
-{
-	for (uint32_t peer = 0; peer < CRPC_DIM(d->writer_of); peer++)
-		if (d->writer_of[peer] == id && crpc_ipc_server_requests(d->ipc, peer) != 0)
-			return true;
-	return false;
-}
-
-/* A writer id for a client, in turn, so that the one that is free for longest is next; 0: none. */
+/*
+ * A writer id for a client, in turn, so that the one that is free for longest is next; 0: none. Of one
+ * more than there are clients one is free.
+ */
 static uint32_t
 writer_take(struct crpc_kv_daemon *d, uint32_t peer)
 {
-	uint32_t id, ids = d->writer_end - d->writer_first;
+	bool held[CRPC_IPC_CLIENTS_MAX + 1] = {false}; /* The ids from the next one on. */
+	uint32_t ids = d->writer_end - d->writer_first, next = d->info.writer - d->writer_first;
+	uint32_t n = crpc_min(ids, CRPC_DIM(held)), i;
 
-	if (d->front != NULL)
-		return 0;
 	d->writer_of[peer] = 0;
-	/* Of one more than there are clients one is free. */
-	for (uint32_t i = 0; i < crpc_min(ids, CRPC_IPC_CLIENTS_MAX + 1); i++) {
-		if (d->info.writer == d->writer_end) {
-			d->info.writer = d->writer_first;
-			d->info.generation++;
-		}
-		id = d->info.writer++;
-		if (writer_is_held(d, id))
-			continue;
-		d->writer_of[peer] = id;
-		return id;
+	if (d->front != NULL || n == 0)
+		return 0;
+	for (uint32_t p = 0; p < CRPC_DIM(d->writer_of); p++) {
+		i = (d->writer_of[p] - d->writer_first + 2 * ids - next) % ids;
+		if (d->writer_of[p] != 0 && i < n && crpc_ipc_server_requests(d->ipc, p) != 0)
+			held[i] = true;
 	}
-	return 0;
+	for (i = 0; i < n && held[i]; i++)
+		;
+	if (i == n)
+		return 0;
+	if (next + i >= ids) {
+		d->info.generation++;
+		next -= ids;
+	}
+	d->info.writer = d->writer_first + next + i + 1;
+	d->writer_of[peer] = d->info.writer - 1;
+	return d->writer_of[peer];
 }
 
 /* A client's request that is none for a store. */

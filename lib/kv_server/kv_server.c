@@ -171,8 +171,8 @@ sweep_segments(const struct crpc_kv_server_conf *c)
 {
 	char prefix[64];
 
-	snprintf(prefix, sizeof(prefix), "%s.", c->name);
-	crpc_shm_sweep(NULL, prefix);
+	if ((size_t)snprintf(prefix, sizeof(prefix), "%s.", c->name) < sizeof(prefix))
+		crpc_shm_sweep(NULL, prefix);
 }
 
 static int

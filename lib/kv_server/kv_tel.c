@@ -191,12 +191,13 @@ int
 crpc_kv_tel_start(const char *command, uint32_t rank, uint32_t daemons)
 {
 	static bool registered;
-	bool was = registered;
+	int rc = 0;
 
 	live_rank = rank;
 	crpc_store_release(&live_daemons, daemons); /* R1 */
-	registered = true;
-	return was ? 0
-		   : rte_telemetry_register_cmd(command, handle_stats,
-			     "Counters of this rank's daemons. Parameters: [daemon]");
+	if (!registered)
+		rc = rte_telemetry_register_cmd(command, handle_stats,
+			"Counters of this rank's daemons. Parameters: [daemon]");
+	registered = rc == 0;
+	return rc;
 }

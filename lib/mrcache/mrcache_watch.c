@@ -41,6 +41,7 @@ static struct {
 	uint32_t users;
 	int fd, stop;
 	pthread_t thread;
+	_Atomic uint32_t added; /* ranges, since the first cache joined */
 	/* shared with the watcher */
 	_Atomic uint32_t busy;
 	_Atomic uint32_t gone; /* it has done with fd */
@@ -233,6 +234,7 @@ watch_init(void)
 		return watch.fd;
 	watch.stop = eventfd(0, EFD_CLOEXEC);
 	crpc_store_relaxed(&watch.gone, 0);
+	crpc_store_relaxed(&watch.added, 0);
 	rc = watch.stop < 0 ? -errno : thread_start();
 	if (rc != 0)
 		watch_fini();
@@ -276,5 +278,6 @@ __crpc_mrwatch_add(uint64_t start, uint64_t end)
 	struct uffdio_register reg = {
 		.range = {.start = start, .len = end - start}, .mode = UFFDIO_REGISTER_MODE_WP};
 
-	return ioctl(watch.fd, UFFDIO_REGISTER, &reg) == 0;
+	return crpc_fetch_add_relaxed(&watch.added, 1) < MRWATCH_ADDED &&
+	       ioctl(watch.fd, UFFDIO_REGISTER, &reg) == 0;
 }

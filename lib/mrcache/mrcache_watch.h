@@ -37,6 +37,11 @@
 
 /** Reports that are kept; a cache that was not asked for longer forgets all it has. */
 #define MRWATCH_RANGES 256u
+/**
+ * Ranges that are watched at most, counting those that were unmapped: each may split a mapping in
+ * three, of which Linux allows a process 65,530. Later ones count as memory that cannot be watched.
+ */
+#define MRWATCH_ADDED 16384u
 
 /** Have what is unmapped reported from *seen on. 0, or -errno: the kernel does not allow it. */
 int __crpc_mrwatch_join(uint64_t *seen);
@@ -44,7 +49,7 @@ int __crpc_mrwatch_join(uint64_t *seen);
 void __crpc_mrwatch_leave(void);
 /**
  * Watch a range, of whole pages, until it is unmapped or the last cache has left. False: memory of
- * this kind can not be watched.
+ * this kind can not be watched, or MRWATCH_ADDED were.
  */
 bool __crpc_mrwatch_add(uint64_t start, uint64_t end);
 /** Wait until what was unmapped before is reported. */

@@ -41,4 +41,10 @@ on 10 --lib "$TMP/a folder/copy.so" -- ibv_devices >"$TMP/space.out" 2>&1 &&
 	exec ibv_devices) >"$TMP/env.out" 2>&1 && grep -q mlx5_soft0 "$TMP/env.out" ||
 	fail "--print-env of a folder with a space in its name"
 ok "a folder with a space in its name"
+
+for mode in rt fast; do
+	on 10 --progress $mode -- true >"$TMP/mode.out" 2>&1 && fail "--progress $mode is taken"
+	grep -q "'$mode' is unknown" "$TMP/mode.out" || fail "what is said of --progress $mode"
+done
+ok "a way to drive the adapter that there is not"
 finish
