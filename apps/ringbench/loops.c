@@ -18,7 +18,6 @@
 
 #include "crpc_clock.h"
 #include "crpc_log.h"
-#include "crpc_spsc_duplex.h"
 #include "crpc_spsc_inline.h"
 #include "crpc_spsc_onesided.h"
 #include "rb.h"
@@ -45,8 +44,6 @@ enum kind {
 struct end {
 	struct crpc_spsc_prod p;
 	struct crpc_spsc_cons c;
-	struct crpc_spsc_duplex_client dc;
-	struct crpc_spsc_duplex_server ds;
 	struct rte_ring *out, *in;
 	uint32_t burst;
 	uint32_t inflight;
@@ -81,7 +78,7 @@ kind_onesided(enum kind k)
 INLINE bool
 kind_lone(enum kind k)
 {
-	return k == K_FF_ALIGNED || k == K_ONE_ALIGNED || k == K_LONE;
+	return k == K_FF_ALIGNED || k == K_ONE_ALIGNED;
 }
 
 INLINE void *
@@ -91,10 +88,9 @@ nth(void *first, uint32_t i, uint32_t esize)
 }
 
 INLINE void
-use(struct end *e, enum kind k, const void *msg, uint32_t esize, bool check)
+use(struct end *e, const void *msg, uint32_t esize, bool check)
 {
-	/* A reply that overwrites its request has each word raised by one. */
-	e->bad += rb_msg_use(msg, esize, e->rx_seq + kind_duplex(k), check);
+	e->bad += rb_msg_use(msg, esize, e->rx_seq, check);
 	e->rx_seq += check;
 }
 
@@ -132,14 +128,14 @@ ours_rx(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n, boo
 	if (__builtin_constant_p(n) && n == 1) {
 		if (crpc_spsc_inline_peek(&e->c, v, esize, 1, &first) == 0)
 			return 0;
-		use(e, (enum kind)v, first, esize, check);
+		use(e, first, esize, check);
 		crpc_spsc_inline_release(&e->c, v, esize);
 		return 1;
 	}
 	do {
 		run = crpc_spsc_inline_peek(&e->c, v, esize, n - done, &first);
 		for (uint32_t i = 0; i < run; i++)
-			use(e, (enum kind)v, nth(first, i, esize), esize, check);
+			use(e, nth(first, i, esize), esize, check);
 		done += run;
 	} while (v != CRPC_SPSC_LAMPORT && run != 0 && done < n);
 	crpc_spsc_inline_release(&e->c, v, esize);
@@ -177,72 +173,6 @@ ours_echo(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n)
 	return got;
 }
 
-/* ---- ours whose replies overwrite their requests ---- */
-
-INLINE uint32_t
-duplex_tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
-{
-	void *first;
-
-	if (k == K_LONE) {
-		rb_msg_fill(crpc_spsc_lone_reserve(&e->dc, esize), esize, e->tx_seq);
-		crpc_spsc_lone_commit(&e->dc, esize);
-		return 1;
-	}
-	n = crpc_spsc_duplex_reserve(&e->dc, esize, n, &first);
-	for (uint32_t i = 0; i < n; i++)
-		rb_msg_fill(nth(first, i, esize), esize, e->tx_seq + i);
-	crpc_spsc_duplex_commit(&e->dc, n);
-	return n;
-}
-
-INLINE uint32_t
-duplex_rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
-{
-	void *first;
-
-	if (k == K_LONE) {
-		first = crpc_spsc_lone_poll(&e->dc, esize);
-		if (first != NULL)
-			use(e, k, first, esize, check);
-		return first != NULL;
-	}
-	n = crpc_spsc_duplex_poll(&e->dc, esize, n, &first);
-	for (uint32_t i = 0; i < n; i++)
-		use(e, k, nth(first, i, esize), esize, check);
-	if (n != 0)
-		crpc_spsc_duplex_release(&e->dc);
-	return n;
-}
-
-INLINE void
-raise_words(uint64_t *word, uint32_t esize)
-{
-	for (uint32_t i = 0; i < esize / 8; i++)
-		word[i]++;
-}
-
-INLINE uint32_t
-duplex_echo(struct end *e, enum kind k, uint32_t esize, uint32_t n)
-{
-	void *first;
-
-	if (k == K_LONE) {
-		first = crpc_spsc_lone_recv(&e->ds, esize);
-		if (first == NULL)
-			return 0;
-		raise_words(first, esize);
-		crpc_spsc_lone_answer(&e->ds);
-		return 1;
-	}
-	n = crpc_spsc_duplex_recv(&e->ds, esize, n, &first);
-	for (uint32_t i = 0; i < n; i++)
-		raise_words(nth(first, i, esize), esize);
-	if (n != 0)
-		crpc_spsc_duplex_answer(&e->ds, n);
-	return n;
-}
-
 /* ---- rte_ring through a buffer of the caller ---- */
 
 INLINE uint32_t
@@ -262,7 +192,7 @@ rte_rx(struct end *e, uint32_t esize, uint32_t n, bool check)
 
 	n = rte_ring_sc_dequeue_burst_elem(e->in, buf, esize, n, NULL);
 	for (uint32_t i = 0; i < n; i++)
-		use(e, K_RTE, nth(buf, i, esize), esize, check);
+		use(e, nth(buf, i, esize), esize, check);
 	return n;
 }
 
@@ -312,7 +242,7 @@ zc_rx(struct end *e, uint32_t esize, uint32_t n, bool check)
 
 	n = rte_ring_dequeue_zc_burst_elem_start(e->in, esize, n, &z, NULL);
 	for (uint32_t i = 0; i < n; i++)
-		use(e, K_RTE_ZC, zc_at(&z, i, esize), esize, check);
+		use(e, zc_at(&z, i, esize), esize, check);
 	if (n != 0)
 		rte_ring_dequeue_zc_elem_finish(e->in, n);
 	return n;
@@ -345,10 +275,9 @@ zc_echo(struct end *e, uint32_t esize, uint32_t n)
 INLINE uint32_t
 tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
-	n = kind_ours(k)         ? ours_tx(e, (enum crpc_spsc_variant)k, esize, n)
-		: kind_duplex(k) ? duplex_tx(e, k, esize, n)
-		: k == K_RTE_ZC  ? zc_tx(e, esize, n)
-				 : rte_tx(e, esize, n);
+	n = kind_ours(k)        ? ours_tx(e, (enum crpc_spsc_variant)k, esize, n)
+		: k == K_RTE_ZC ? zc_tx(e, esize, n)
+				: rte_tx(e, esize, n);
 	e->tx_seq += n;
 	return n;
 }
@@ -356,19 +285,17 @@ tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 INLINE uint32_t
 rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
 {
-	return kind_ours(k)      ? ours_rx(e, (enum crpc_spsc_variant)k, esize, n, check)
-		: kind_duplex(k) ? duplex_rx(e, k, esize, n, check)
-		: k == K_RTE_ZC  ? zc_rx(e, esize, n, check)
-				 : rte_rx(e, esize, n, check);
+	return kind_ours(k)     ? ours_rx(e, (enum crpc_spsc_variant)k, esize, n, check)
+		: k == K_RTE_ZC ? zc_rx(e, esize, n, check)
+				: rte_rx(e, esize, n, check);
 }
 
 INLINE uint32_t
 echo(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
-	return kind_ours(k)      ? ours_echo(e, (enum crpc_spsc_variant)k, esize, n)
-		: kind_duplex(k) ? duplex_echo(e, k, esize, n)
-		: k == K_RTE_ZC  ? zc_echo(e, esize, n)
-				 : rte_echo(e, esize, n);
+	return kind_ours(k)     ? ours_echo(e, (enum crpc_spsc_variant)k, esize, n)
+		: k == K_RTE_ZC ? zc_echo(e, esize, n)
+				: rte_echo(e, esize, n);
 }
 
 /* Set by the first lcore when the time is over; the clock is looked at every 64 turns. */
@@ -458,7 +385,7 @@ consumer(struct end local, enum kind k, uint32_t esize, uint32_t burst, bool che
 INLINE void
 run_burst(struct end *e, enum kind k, uint32_t esize, uint32_t burst, bool check, uint64_t end)
 {
-	bool stream = e->stream && !kind_lone(k) && !kind_duplex(k);
+	bool stream = e->stream && !kind_lone(k);
 
 	if (stream && e->first)
 		producer(*e, k, esize, burst, end);
@@ -488,7 +415,7 @@ run(struct end *e, enum kind k, uint32_t esize, bool check, uint64_t end)
 	WHAT(K_LAMPORT)                                                                            \
 	WHAT(K_FF)                                                                                 \
 	WHAT(K_FF_ALIGNED)                                                                         \
-	WHAT(K_ONE) WHAT(K_ONE_ALIGNED) WHAT(K_DUPLEX) WHAT(K_LONE) WHAT(K_RTE) WHAT(K_RTE_ZC)
+	WHAT(K_ONE) WHAT(K_ONE_ALIGNED) WHAT(K_RTE) WHAT(K_RTE_ZC)
 #define RUN(kind, size)                                                                            \
 	static crpc_noinline void run_##kind##_##size(struct end *e, uint64_t end)                 \
 	{                                                                                          \
@@ -605,11 +532,11 @@ rb_ring_run(struct rb_slice *s, int side)
 		.stream = c->pattern == RB_STREAM,
 		.s = s};
 
-	if (kind_duplex(k) && side == 0) {
-		crpc_spsc_duplex_client_attach(&e.dc, s->to, s->len);
-	} else if (kind_duplex(k)) {
-		crpc_spsc_duplex_server_attach(&e.ds, s->to, s->len);
-	} else if (kind_ours(k)) {
+	if (kind_duplex(k)) {
+		rb_duplex_run(s, side);
+		return;
+	}
+	if (kind_ours(k)) {
 		crpc_spsc_prod_attach(&e.p, out, s->len);
 		crpc_spsc_cons_attach(&e.c, in, s->len);
 	}

@@ -4,8 +4,8 @@
 
 /*
  * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c prints what a
- * line costs, lane.c measures and makes rows, loops.c holds the timed loops of the rings, nodes.c
- * those of flux and mesh.
+ * line costs, lane.c measures and makes rows, loops.c and duplex.c hold the timed loops of the
+ * rings, nodes.c those of flux and mesh.
  */
 
 #include <stdbool.h>
@@ -78,8 +78,8 @@ struct rb_slice {
 	struct app_case c;
 	crpc_aligned(CRPC_CACHE_GUARD) _Atomic uint32_t ready; /* nodes: that have joined */
 	crpc_aligned(CRPC_CACHE_GUARD) _Atomic uint32_t stop;
-	crpc_aligned(CRPC_CACHE_GUARD) void *to;   /* ring to the second lcore */
-	void *back;				    /* and back */
+	crpc_aligned(CRPC_CACHE_GUARD) void *to; /* ring to the second lcore */
+	void *back;                              /* and back */
 	size_t len;
 	struct crpc_flux *flux;
 	_Atomic uint64_t done;    /* received; rpc, flux, mesh: answered; latency: round trips */
@@ -99,6 +99,8 @@ rb_lazy(uint32_t depth)
 int rb_ring_open(struct rb_slice *s);
 void rb_ring_close(struct rb_slice *s);
 void rb_ring_run(struct rb_slice *s, int side);
+/* duplex.c: rpc and latency on the ring whose replies overwrite their requests. */
+void rb_duplex_run(struct rb_slice *s, int side);
 
 /* nodes.c: flux and mesh; one call per lcore. */
 int rb_nodes_open(struct rb_slice *s);
