@@ -392,8 +392,8 @@ serve_mates(struct crpc_kv_daemon *d, uint64_t now)
 }
 
 /*
- * A writer id for a client, in turn, so that the one that is free for longest is next; 0: none. Of one
- * more than there are clients one is free.
+ * A writer id for a client, in turn, so that the one that is free for longest is next; 0: none. Of
+ * one more than there are clients one is free.
  */
 static uint32_t
 writer_take(struct crpc_kv_daemon *d, uint32_t peer)

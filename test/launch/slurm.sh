@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Two ranks under Slurm, on two nodes that are this host, or with the argument "hosts" on two hosts
-# with a network, a name and a /dev/shm of their own: runs that verify every answer, and a sweep, end without an error, each
-# time; when a task is killed the other rank reports it and ends in bounded time; a job that is cancelled
-# prints its results and leaves nothing behind. With the default TreeWidth, since Slurm's fences differ
-# by it.
+# Two ranks under Slurm, on two nodes that are this host, or with the argument "hosts" on two hosts with a
+# network, a name and a /dev/shm of their own: runs that verify every answer, and a sweep, end without an
+# error, each time; when a task is killed the other rank reports it and ends in bounded time; a job that
+# is cancelled prints its results and leaves nothing behind. With the default TreeWidth, since Slurm's
+# fences differ by it.
 . "$(dirname "$0")/../e2e/benchkv_lib.sh"
 left_behind() { nothing_left "$1"; } # WHAT
 if [ "${1:-}" = hosts ]; then

@@ -291,8 +291,8 @@ TEST(a_shared_queue_never_fills_for_good)
 	assert_in_range(s.send_cqes, sent / 40, sent / 20);
 }
 
-/* Nor where WQEs are as large as they get, so that the initiator's ring is full before as many WRs are
- * posted as it was made for. */
+/* Nor where WQEs are as large as they get, so that the initiator's ring is full before as many WRs
+ * are posted as it was made for. */
 TEST(large_requests_never_fill_a_shared_queue)
 {
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
