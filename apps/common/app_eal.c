@@ -22,6 +22,7 @@
 #include "app_fail.h"
 #include "app_opt.h"
 #include "app_room.h"
+#include "crpc_file.h"
 #include "crpc_log.h"
 #include "crpc_mem_eal.h"
 
@@ -146,28 +147,12 @@ capture_cause(char *text)
 	return *p == '\0' ? rte_strerror(rte_errno) : p;
 }
 
-/* The number in a line of /proc/meminfo; 0: there is no such line. */
-static uint64_t
-meminfo(const char *name)
-{
-	FILE *f = fopen("/proc/meminfo", "re");
-	unsigned long long v = 0;
-	char line[128];
-
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-		if (strncmp(line, name, strlen(name)) == 0)
-			v = strtoull(line + strlen(name), NULL, 10);
-	if (f != NULL)
-		fclose(f);
-	return v;
-}
-
 /* Hugepages to reserve, so that as many are free as -m asks for; without it 256 MiB. */
 static uint64_t
 pages_wanted(const struct app_args *args)
 {
-	uint64_t page = crpc_max(meminfo("Hugepagesize:"), 1), kib = 256 << 10;
-	uint64_t used = meminfo("HugePages_Total:") - meminfo("HugePages_Free:");
+	uint64_t page = crpc_max(__crpc_meminfo("Hugepagesize:"), 1), kib = 256 << 10;
+	uint64_t used = __crpc_meminfo("HugePages_Total:") - __crpc_meminfo("HugePages_Free:");
 	const char *arg;
 
 	for (int i = 1; i < args->eal_argc; i++) {

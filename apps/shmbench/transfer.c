@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "app_fail.h"
+#include "crpc_file.h"
 #include "crpc_log.h"
 #include "crpc_shm.h"
 #include "shmbench.h"
@@ -41,20 +42,14 @@ struct transfer {
 static int
 check_memory(uint64_t size)
 {
-	unsigned long long kib = UINT64_MAX / 1024;
-	FILE *f = fopen("/proc/meminfo", "re");
-	char line[128];
+	uint64_t kib = __crpc_meminfo("MemAvailable:");
 
-	while (f != NULL && fgets(line, sizeof(line), f) != NULL)
-		if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1)
-			break;
-	if (f != NULL)
-		fclose(f);
 	if (2 * PLACES * size <= kib * 1024)
 		return 0;
 	return app_fail("--size of %lu MiB needs %lu MiB of memory, %llu are available; "
 			"give a smaller one",
-		(unsigned long)(size >> 20), (unsigned long)(2 * PLACES * size >> 20), kib / 1024);
+		(unsigned long)(size >> 20), (unsigned long)(2 * PLACES * size >> 20),
+		(unsigned long long)kib / 1024);
 }
 
 /* Of pages of `huge` bytes, if that is not 0. */
