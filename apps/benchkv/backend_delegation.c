@@ -15,12 +15,12 @@
  */
 #include <stdlib.h>
 
-#include <rte_malloc.h>
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 
 #include "backend.h"
 #include "crpc_kv_proto.h"
+#include "crpc_mem.h"
 
 /* One element of either ring. The message follows. */
 struct element {
@@ -56,10 +56,10 @@ ring_new(uint32_t esize, uint64_t count, unsigned int flags)
 	uint32_t size = (uint32_t)crpc_pow2_ceil(count + 1);
 	ssize_t bytes = rte_ring_get_memsize_elem(esize, size);
 	struct rte_ring *r =
-		bytes < 0 ? NULL : rte_zmalloc("kv_ring", (size_t)bytes, CRPC_CACHE_GUARD);
+		bytes < 0 ? NULL : crpc_mem_alloc("kv_ring", (size_t)bytes, CRPC_CACHE_GUARD, NULL);
 
 	if (r != NULL && rte_ring_init(r, "kv_ring", size, flags) != 0) {
-		rte_free(r);
+		crpc_mem_free(r);
 		r = NULL;
 	}
 	return r;
@@ -70,9 +70,9 @@ delegation_close(void *end)
 {
 	struct delegation *d = end;
 
-	rte_free(d->ring);
+	crpc_mem_free(d->ring);
 	for (uint32_t i = 0; i < d->peers && !d->server; i++)
-		rte_free(d->answers[i]);
+		crpc_mem_free(d->answers[i]);
 	free(d->taken);
 	free(d->one);
 	free(d);

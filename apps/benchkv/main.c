@@ -216,6 +216,7 @@ measure(struct kv_main *m)
 	if (r->boot.rank == 0 && m->run_number == 0) {
 		kv_report_head(&r->opt, &m->cond, &res, r->boot.size);
 		kv_map_print(r, stdout);
+		app_eal_mem_report();
 	}
 	if (app_boot_fence(&r->boot, FENCE_MS) != 0)
 		return app_fail_once("the ranks did not all come to the start; start again");

@@ -50,6 +50,7 @@ fill_conf(struct kv_rank *r)
 		.depth = kv_rank_depth(r),
 		.calls = homed(r) * kv_rank_depth(r),
 		.plain = !o->cas && o->ttl_ms == 0 && o->serve == 0,
+		.huge = true,
 		.device = o->device,
 		.link = {.transport = (enum crpc_rdma_transport)o->transport,
 			.flow = (enum crpc_copyrpc_flow)o->flow},

@@ -21,6 +21,7 @@
 #include "app_env.h"
 #include "app_fail.h"
 #include "app_opt.h"
+#include "app_out.h"
 #include "app_room.h"
 #include "crpc_file.h"
 #include "crpc_log.h"
@@ -458,4 +459,30 @@ app_eal_lcores(uint32_t max, cpu_set_t *set)
 		one = rte_lcore_cpuset(id);
 		CPU_OR(set, set, &one);
 	}
+}
+
+static void
+mem_row(const struct crpc_mem_part *part, void *rows)
+{
+	json_array_append_new(rows,
+		json_pack("{s:s, s:I, s:I, s:I, s:I, s:i, s:i}", "part", part->name, "count",
+			(json_int_t)part->count, "bytes", (json_int_t)part->bytes, "page",
+			(json_int_t)part->page_size, "thp_bytes", (json_int_t)part->thp_bytes,
+			"node", part->node, "lcore", part->lcore));
+}
+
+void
+app_eal_mem_report(void)
+{
+	static bool done;
+	json_t *rows;
+
+	if (!app_opt_mem_report || done)
+		return;
+	rows = json_array();
+	crpc_mem_walk(mem_row, rows);
+	done = json_array_size(rows) != 0;
+	if (done)
+		app_out_table("memory of the datapath", json_incref(rows));
+	json_decref(rows);
 }

@@ -56,6 +56,9 @@ int app_eal_start(const struct app_args *args, const cpu_set_t *set);
  */
 void app_eal_stop(void);
 
+/** With --mem-report, once: print where the memory lies that the datapath has now. */
+void app_eal_mem_report(void);
+
 /** The first @p n cores that this process may use: for app_eal_start(). */
 void app_eal_cores_default(int n, cpu_set_t *set);
 

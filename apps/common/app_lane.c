@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app_eal.h"
 #include "app_fail.h"
 #include "app_lane.h"
 #include "app_out.h"
@@ -381,6 +382,7 @@ app_group_measure(struct app_group *g)
 
 	for (uint32_t i = 0; i < g->n && !app_party_stopped(p); i++)
 		lane_begin(g, g->lane[i]);
+	app_eal_mem_report();
 	line_ns = app_party_line_ns(p);
 	app_trial_begin(trial);
 	for (uint64_t done = 0; done < g->rounds && !app_party_stopped(p); done++) {

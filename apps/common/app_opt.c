@@ -9,7 +9,7 @@
 #include "app_fail.h"
 #include "app_opt.h"
 
-bool app_opt_verbose;
+bool app_opt_verbose, app_opt_mem_report;
 const char *app_opt_driver;
 
 const char *const app_idle_names[] = {"auto", "poll", "yield", NULL};

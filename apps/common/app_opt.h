@@ -112,13 +112,19 @@ struct app_opt {
 #define APP_JSON(to)                                                                               \
 	APP_OPT("json", "FILE", to, "append the results, one JSON object per line"),               \
 		APP_FLAG("verbose", &app_opt_verbose,                                              \
-			"or -v: print all of each result but its lists")
+			"or -v: print all of each result but its lists"),                          \
+		APP_MEM_REPORT
+#define APP_MEM_REPORT                                                                             \
+	APP_FLAG("mem-report", &app_opt_mem_report, "print where the datapath's memory lies")
 
 /** --driver, for app_driver.h; NULL: any. */
 extern const char *app_opt_driver;
 
 /** --verbose: print all keys of each result. */
 extern bool app_opt_verbose;
+
+/** --mem-report: app_eal_mem_report() prints. */
+extern bool app_opt_mem_report;
 
 /** What --repeat is without being given. */
 #define APP_REPEAT_DEFAULT 5

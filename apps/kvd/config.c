@@ -77,6 +77,7 @@ table(struct kvd_config *c, struct app_opt *t)
 			1023),
 		APP_OPT("secret-file", "FILE", &c->secret_file,
 			"secret of 16 to 64 bytes that all ranks of the hosts file have"),
+		APP_MEM_REPORT,
 		APP_OPT("ready-file", "PATH", &c->ready_file,
 			"file that exists while kvd is ready"),
 		APP_CHOICE("log-level", &c->log_level, "what is printed on stderr", levels),

@@ -154,6 +154,7 @@ open_server(struct kvd *k)
 		.client_block_bytes = c->client_memory,
 		.mode = c->mode,
 		.gid = c->gid,
+		.huge = true,
 		.device = c->device,
 		.timeout_ns = APP_KV_PATIENCE_NS, /* One that died is known before. */
 		.place = place,
@@ -248,6 +249,7 @@ become_ready(struct kvd *k, uint64_t now)
 	kvd_event(CRPC_LOG_NOTICE, "rank %u of %u serves '%s' (epoch %" PRIu64 "), %u ranks up",
 		k->hello.rank, k->hello.ranks, k->conf.name,
 		k->hello.version_begin >> KVD_EPOCH_BITS, k->up);
+	app_eal_mem_report();
 	rc = kvd_ready(k->conf.ready_file);
 	if (rc != 0)
 		kvd_event(CRPC_LOG_ERR, "--ready-file %s: %s", k->conf.ready_file, strerror(-rc));

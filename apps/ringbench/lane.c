@@ -6,10 +6,11 @@
 #include <string.h>
 
 #include <rte_launch.h>
-#include <rte_malloc.h>
 
+#include "app_eal.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
+#include "crpc_mem.h"
 #include "rb.h"
 
 #define SLICE_NS 60e6
@@ -69,6 +70,7 @@ run(struct ring_lane *l)
 	if (rc != 0)
 		return app_lane_fail(&l->base, rc, "%s",
 			crpc_log_last()[0] != '\0' ? crpc_log_last() : strerror(-rc));
+	app_eal_mem_report();
 	for (uint32_t i = 2; i < l->c.nlcores; i++)
 		rte_eal_remote_launch(more_run, l->s, rb_lcore[i]);
 	rc = app_lane_slice(&l->base);
@@ -91,15 +93,15 @@ slice(struct ring_lane *l, uint64_t ticks)
 {
 	int rc;
 
-	l->s = rte_zmalloc(NULL, sizeof(*l->s), 128);
+	l->s = crpc_mem_alloc("slice", sizeof(*l->s), CRPC_CACHE_GUARD, NULL);
 	if (l->s == NULL)
-		return app_lane_fail(&l->base, -ENOMEM, "no memory; give the EAL more: -m");
+		return app_lane_fail(&l->base, -ENOMEM, "no memory");
 	l->s->c = l->c;
 	l->s->c.ticks = ticks;
 	l->s->c.check = ticks != l->c.ticks;
 	l->base.counts = l->counters && !l->s->c.check;
 	rc = run(l);
-	rte_free(l->s);
+	crpc_mem_free(l->s);
 	return rc;
 }
 

@@ -11,13 +11,12 @@
 #include <errno.h>
 #include <string.h>
 
-#include <rte_malloc.h>
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 #include <rte_ring_peek_zc.h>
 
 #include "crpc_clock.h"
-#include "crpc_log.h"
+#include "crpc_mem.h"
 #include "crpc_spsc_inline.h"
 #include "crpc_spsc_onesided.h"
 #include "rb.h"
@@ -485,12 +484,10 @@ ring_open(struct rb_slice *s)
 
 	s->len = ours ? (size_t)crpc_spsc_memsize(&a)
 		      : (size_t)rte_ring_get_memsize_elem(c->size, c->depth);
-	mem = rte_zmalloc(NULL, s->len, 4096);
-	if (mem == NULL)
-		crpc_err("no memory for a ring of %zu bytes; give the EAL more: -m", s->len);
-	else if (ours)
+	mem = crpc_mem_alloc("ring", s->len, 4096, NULL);
+	if (mem != NULL && ours)
 		crpc_spsc_init(mem, s->len, &a);
-	else
+	else if (mem != NULL)
 		rte_ring_init(mem, "ringbench", c->depth, RING_F_SP_ENQ | RING_F_SC_DEQ);
 	return mem;
 }
@@ -511,8 +508,8 @@ rb_ring_open(struct rb_slice *s)
 void
 rb_ring_close(struct rb_slice *s)
 {
-	rte_free(s->to);
-	rte_free(s->back);
+	crpc_mem_free(s->to);
+	crpc_mem_free(s->back);
 	s->to = s->back = NULL;
 }
 

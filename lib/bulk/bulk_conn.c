@@ -6,6 +6,7 @@
 
 #include "bulk_conn.h"
 #include "crpc_conf.h"
+#include "crpc_mem.h"
 
 /* The tables, behind the connection. */
 static void
@@ -37,11 +38,9 @@ bounce_init(struct crpc_bulk_conn *conn)
 	struct bulk_rx *rx = &conn->rx;
 	int rc;
 
-	rx->bounce = aligned_alloc(4096, len);
+	rx->bounce = crpc_mem_alloc("bulk_bounce", len, 4096, NULL);
 	if (rx->bounce == NULL)
 		return -ENOMEM;
-	/* arriving chunks must not cause page faults, and a peer must not read old heap */
-	memset(rx->bounce, 0, len);
 	for (uint32_t i = 0; i < conf->nports; i++) {
 		/* Each chunk is announced by its immediate. */
 		rc = crpc_rdma_mr_reg_flags(conf->port[i].dev, rx->bounce, len,
@@ -63,7 +62,7 @@ memory_free(struct crpc_bulk_conn *conn)
 		if (conn->rx.mr[i].addr != NULL)
 			crpc_rdma_mr_dereg(conf->port[i].dev, &conn->rx.mr[i]);
 	}
-	free(conn->rx.bounce);
+	crpc_mem_free(conn->rx.bounce);
 	free(conn);
 }
 

@@ -114,7 +114,12 @@ struct crpc_ipc_server_conf {
 	uint32_t resp_max;    /**< Bytes of a response, likewise. */
 	mode_t mode;          /**< Who may connect; 0: 0600, the same user. Not with memfd. */
 	gid_t gid;            /**< The segment's group; 0 or (gid_t)-1: the process's. */
-	bool huge;            /**< Huge pages. */
+	/**
+	 * On hugepages, if this thread's node has enough of them free. The segment is a memfd then,
+	 * as that needs no mount and no privilege; its list says what the mode does. Not for a mode
+	 * that lets everyone connect.
+	 */
+	bool huge;
 	/**
 	 * Memory without a name, which no process can truncate. Clients get it over a Unix socket
 	 * in dir, which reap() answers, if the kernel says that they are whom `allow` lists.

@@ -2,9 +2,12 @@
 /* The server's slow path: create and free, who comes, who leaves, who died, who lied. */
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "crpc_arena.h"
 #include "crpc_log.h"
+#include "crpc_mem.h"
 #include "ipc_run.h"
 #include "ipc_server.h"
 
@@ -39,9 +42,24 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 	crpc_store_relaxed(&ipc_lone(s, p)->word, ipc_word(0, 0, IPC_SLOT_REPLY));
 }
 
+/* Hugepages, if the node has as many, and the mode can be said as a list. */
+static void
+segment_huge(struct crpc_shm_conf *shm, const struct crpc_shm_allow *group)
+{
+	if ((shm->mode & S_IRWXO) != 0 ||
+		crpc_mem_huge_free(crpc_mem_here().node) < shm->size)
+		return;
+	shm->huge = true;
+	shm->memfd = true;
+	if (shm->allow == NULL && (shm->mode & 0060) == 0060)
+		shm->allow = group;
+}
+
 static int
 segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *conf)
 {
+	gid_t gid = conf->gid == 0 || conf->gid == (gid_t)-1 ? getegid() : conf->gid;
+	const struct crpc_shm_allow group = {.gids = &gid, .gid_count = 1};
 	struct crpc_shm_conf shm = {
 		.name = conf->name,
 		.dir = conf->dir,
@@ -50,16 +68,26 @@ segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *con
 		.kind_version = IPC_VERSION,
 		.mode = conf->mode,
 		.gid = conf->gid,
-		.huge = conf->huge,
 		.memfd = conf->memfd,
 		.allow = conf->allow,
 		.prefault = true,
 	};
 	struct ipc_server_line *line;
 
+	if (conf->huge)
+		segment_huge(&shm, &group);
 	s->seg = crpc_shm_create(&shm);
+	if (s->seg == NULL && shm.huge && errno == ENOSPC) {
+		/* Somebody else took them meanwhile. */
+		shm.huge = false;
+		s->seg = crpc_shm_create(&shm);
+	}
 	if (s->seg == NULL)
 		return -errno;
+	if (crpc_mem_note("ipc_segment", crpc_shm_ptr(s->seg, 0, 1), s->lay.total_size) != 0) {
+		crpc_shm_free(s->seg);
+		return crpc_fail(-ENOMEM, "%s: no memory", conf->name);
+	}
 	memcpy(crpc_shm_ptr(s->seg, IPC_HEADER_OFF, sizeof(s->lay)), &s->lay, sizeof(s->lay));
 	line = crpc_shm_ptr(s->seg, IPC_SERVER_OFF, sizeof(*line));
 	line->member = s->arena == NULL ? 0 : crpc_arena_member(s->arena);
@@ -149,6 +177,7 @@ crpc_ipc_server_free(struct crpc_ipc_server *s)
 	for (uint32_t i = 0; i < s->lay.max_clients; i++)
 		for (uint32_t slot = 0; slot < s->lay.req_slots; slot++)
 			__crpc_ipc_block_end(s, &s->peers[i], slot);
+	crpc_mem_free(crpc_shm_ptr(s->seg, 0, 1));
 	crpc_shm_free(s->seg);
 	tables_free(s);
 }

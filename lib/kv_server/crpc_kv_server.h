@@ -77,6 +77,7 @@ struct crpc_kv_server_conf {
 	uint64_t client_block_bytes; /**< Of blocks in one client's open requests; 0: any. */
 	mode_t mode;                 /**< Who may connect; 0: 0600, the same user. */
 	gid_t gid; /**< Group of the segments, for mode 0660; 0 or (gid_t)-1: the process's. */
+	bool huge; /**< Segments on hugepages if the daemon's node has them: crpc_ipc.h. */
 
 	const char *device; /**< RDMA device; NULL: the first that fits. Not used with one rank. */
 	struct crpc_copyrpc_ep_conf link; /**< Transport, flow and arrival of the endpoints. */

@@ -150,6 +150,7 @@ open_segment(struct crpc_kv_server *s, struct kv_part *p)
 		.resp_max = (uint32_t)crpc_max(crpc_min(kv_resp_max(c), CRPC_KV_RESP_MAX), room),
 		.mode = c->mode,
 		.gid = c->gid,
+		.huge = c->huge,
 		.client_block_bytes = c->client_block_bytes,
 	};
 	int rc = 0;

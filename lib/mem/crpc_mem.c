@@ -91,9 +91,9 @@ unlock:
 static void
 entry_release(const struct mem_entry *e)
 {
-	if (e->map == NULL)
+	if (e->map == NULL && e->source != NULL)
 		e->source->free(e->mem);
-	else
+	else if (e->map != NULL)
 		munmap(e->map, e->map_len);
 }
 
@@ -122,6 +122,14 @@ crpc_mem_alloc(const char *name, size_t size, size_t align, const struct crpc_me
 		"%s: no memory for %zu bytes on node %d; free some, or "
 		"ask for less",
 		name, size, e.at.node));
+}
+
+int
+crpc_mem_note(const char *name, void *mem, size_t size)
+{
+	struct mem_entry e = {.name = name, .mem = mem, .size = size, .at = crpc_mem_here()};
+
+	return entry_add(&__crpc_mem_table, &e);
 }
 
 void

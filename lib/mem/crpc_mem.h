@@ -65,6 +65,17 @@ struct crpc_mem_part {
  */
 void *crpc_mem_alloc(const char *name, size_t size, size_t align, const struct crpc_mem_place *at);
 
+/**
+ * List memory that came from elsewhere and is the datapath's too, such as a segment.
+ *
+ * @return
+ *   0, or -ENOMEM; crpc_mem_free() takes it off the list and leaves the memory.
+ */
+int crpc_mem_note(const char *name, void *mem, size_t size);
+
+/** Bytes of free hugepages of 2 MiB on a node; below 0: on all. */
+uint64_t crpc_mem_huge_free(int node);
+
 /** Give memory back. NULL is allowed. */
 void crpc_mem_free(void *mem);
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory from the kernel: hugepages, transparent ones, pages. */
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -73,6 +74,26 @@ static bool
 fits(size_t len, const char *name)
 {
 	return len < ASK_MIN || len >> 10 < __crpc_meminfo(name);
+}
+
+uint64_t
+crpc_mem_huge_free(int node)
+{
+	unsigned long long pages = 0;
+	char path[96] = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
+	FILE *f;
+
+	if (node >= 0)
+		snprintf(path, sizeof(path),
+			"/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/free_hugepages",
+			node);
+	f = fopen(path, "re");
+	if (f == NULL)
+		return 0;
+	if (fscanf(f, "%llu", &pages) != 1)
+		pages = 0;
+	fclose(f);
+	return pages * MEM_HUGE_PAGE;
 }
 
 static char *

@@ -26,7 +26,7 @@ struct mem_entry {
 	const char *name;
 	char *mem;
 	size_t size;
-	void *map; /* The kernel's; NULL: the source's. */
+	void *map; /* The kernel's; NULL: the source's, without one somebody else's. */
 	size_t map_len;
 	const struct mem_source *source;
 	struct crpc_mem_place at;

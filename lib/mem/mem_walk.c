@@ -31,6 +31,8 @@ mapping_next(FILE *f, struct mapping *m)
 			m->page_size = kib << 10;
 		else if (sscanf(line, "AnonHugePages: %zu", &kib) == 1)
 			m->thp_bytes = kib << 10;
+		else if (sscanf(line, "ShmemPmdMapped: %zu", &kib) == 1)
+			m->thp_bytes += kib << 10;
 		else if (strncmp(line, "VmFlags:", 8) == 0)
 			return true;
 	}

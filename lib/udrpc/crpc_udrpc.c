@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "crpc_conf.h"
+#include "crpc_mem.h"
 #include "udrpc_pvt.h"
 
 /*
@@ -84,8 +85,8 @@ static void
 memory_free(struct crpc_udrpc *ctx)
 {
 	crpc_rdma_mr_dereg(ctx->dev, &ctx->mr);
-	free(ctx->heads);
-	free(ctx->rx_mem);
+	crpc_mem_free(ctx->heads);
+	crpc_mem_free(ctx->rx_mem);
 	free(ctx->calls);
 	free(ctx->tables);
 	free(ctx->serves);
@@ -99,19 +100,16 @@ memory_init(struct crpc_udrpc *ctx)
 {
 	const struct crpc_udrpc_conf *conf = &ctx->conf;
 	uint64_t heads = crpc_pow2_ceil(conf->sq_depth + TX_MAX), n, len;
-	void *p;
 
 	n = (uint64_t)conf->max_eps * conf->slots;
 	ctx->head_mask = (uint32_t)heads - 1;
 	ctx->credit_mask = (uint32_t)crpc_pow2_ceil(conf->credits) - 1;
 	len = crpc_align_up(heads * TX_HEAD, PAGE) + 2 * n * buf_size(conf);
-	if (posix_memalign(&p, PAGE, len) != 0)
+	ctx->heads = crpc_mem_alloc("udrpc_requests", len, PAGE, NULL);
+	ctx->rx_mem = crpc_mem_alloc("udrpc_arrivals", 2 * n * buf_size(conf), PAGE, NULL);
+	if (ctx->heads == NULL || ctx->rx_mem == NULL)
 		return -ENOMEM;
-	ctx->heads = p;
 	ctx->tx_mem = ctx->heads + crpc_align_up(heads * TX_HEAD, PAGE);
-	if (posix_memalign(&p, PAGE, 2 * n * buf_size(conf)) != 0)
-		return -ENOMEM;
-	ctx->rx_mem = p;
 	ctx->calls = calloc(n + conf->max_eps, sizeof(*ctx->calls));
 	ctx->tables = calloc(conf->max_eps, sizeof(struct rpc_calls *));
 	ctx->serves = calloc(n, sizeof(*ctx->serves));

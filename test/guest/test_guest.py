@@ -20,7 +20,7 @@ END = '<!-- placement ends -->\n'
 CASES = [('both', 'hugepages on both nodes'), ('one', 'on node 0 only'), ('none', 'none, `--no-huge`')]
 PARTS = [
     ('keys, values, tables of a daemon', r'file=/memfd:(seg_|nohuge)'),
-    ('segment of a daemon\'s clients', r'file=/dev/shm/crpc\.guest\.'),
+    ('segment of a daemon\'s clients', r'file=/(dev/shm/|memfd:)crpc\.guest\.'),
     ('heap', r' heap '),
 ]
 
@@ -82,7 +82,7 @@ def judge_run(case):
 
 def judge_segments(case):
     for daemon in (0, 1):
-        nodes = kinds(case.of(rf'file=/dev/shm/crpc\.guest\.0\.{daemon} '))
+        nodes = kinds(case.of(rf'{PARTS[1][1]}0\.{daemon}\b'))
         check(list(nodes.values()) == [{daemon}],
               f'{case.name}: the segment of daemon {daemon} is on its lcore\'s node', case)
 
@@ -102,6 +102,10 @@ def judge_cases(case):
     check(kinds(case['both'].of(tables)).get(2048) == {0, 1}, 'both: hugepages of both nodes are used', case['both'])
     check(not [w for w in case['both'].warnings() if 'store' in w],
           'both: each store is on its lcore\'s node', case['both'])
+    segments = PARTS[1][1]
+    check(kinds(case['both'].of(segments)) == {2048: {0, 1}}, 'both: segments are on hugepages', case['both'])
+    check(kinds(case['one'].of(segments)) == {2048: {0}, 4: {1}},
+          'one: the segment of the node with hugepages is on them', case['one'])
     judge_says(case['both'], '256 of 256 free', 'ok', [])
     check(kinds(case['one'].of(tables)).get(2048) == {0}, 'one: hugepages of node 0 alone are used', case['one'])
     judge_says(case['one'], 'but none on node1; as root: echo', 'warn', [])

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #include "crpc_idle.h"
+#include "crpc_mem.h"
 
 #define DEPTH        8
 #define MSG_MAX      3000
@@ -351,9 +352,11 @@ client_with_a_child(void)
 	if (c == NULL)
 		_exit(1);
 	pid = fork();
-	if (pid == 0)
+	if (pid == 0) {
+		alarm(120);
 		for (;;)
 			pause();
+	}
 	/* The test learns whom to end by asking for it. */
 	while (call(c, &pid, sizeof(pid), 1) == 0)
 		;
@@ -367,6 +370,7 @@ TEST(a_clients_child_does_not_keep_its_place)
 	uint64_t end = now_ms() + SOON_MS;
 	struct crpc_req req;
 	pid_t pid, orphan;
+	int reaped;
 
 	pid = child(client_with_a_child);
 	while (take(s, &req, 1) == 0)
@@ -374,9 +378,52 @@ TEST(a_clients_child_does_not_keep_its_place)
 	orphan = *(const pid_t *)req.data;
 	assert_ok(release(s, req.token));
 	end_child(pid, SIGKILL);
-	assert_int_equal(crpc_ipc_server_reap(s), 1);
-	assert_ok(kill(orphan, 0));
-	assert_ok(kill(orphan, SIGKILL));
+	reaped = crpc_ipc_server_reap(s);
+	assert_ok(kill(orphan, SIGKILL)); /* it lives, and ends whatever was found */
+	assert_int_equal(reaped, 1);
+}
+
+static void
+note_page_size(const struct crpc_mem_part *part, void *arg)
+{
+	if (strcmp(part->name, "ipc_segment") == 0)
+		*(uint64_t *)arg = part->page_size;
+}
+
+static void
+client_with_one_call(void)
+{
+	struct crpc_ipc_client *c = connect_soon();
+
+	if (c == NULL || call(c, "x", 1, 1) != 0)
+		_exit(1);
+	for (;;)
+		pause();
+}
+
+/* They are taken exactly where the node has enough, and a list can say what the mode says. */
+TEST(a_segment_lies_on_hugepages_where_there_are_some)
+{
+	static const mode_t modes[] = {0, 0660, 0666};
+	bool some = crpc_mem_huge_free(crpc_mem_here().node) >= UINT64_C(4) << 20;
+	uint64_t end, page_size;
+	struct crpc_req req;
+	pid_t pid;
+
+	for (uint32_t i = 0; i < CRPC_DIM(modes); i++) {
+		struct crpc_ipc_server_conf conf = {
+			.name = "t", .dir = test_dir, .huge = true, .mode = modes[i]};
+		struct crpc_ipc_server *s = keep_server(crpc_ipc_server_create(&conf));
+
+		page_size = 0;
+		assert_ok(crpc_mem_walk(note_page_size, &page_size));
+		assert_int_equal(page_size, some && modes[i] != 0666 ? 2 << 20 : 4096);
+		pid = child(client_with_one_call);
+		for (end = now_ms() + SOON_MS; take(s, &req, 1) == 0; crpc_ipc_server_reap(s))
+			assert_true(now_ms() < end);
+		end_child(pid, SIGKILL);
+		kept_end(NULL);
+	}
 }
 
 static void
