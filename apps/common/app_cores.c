@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "app_cores.h"
+#include "crpc_util.h"
+
+#define NODES 64
+
+/* The first number in a file below sys; below 0: there is none. */
+static int
+number(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	int n = -1;
+
+	if (f != NULL && fscanf(f, "%d", &n) != 1)
+		n = -1;
+	if (f != NULL)
+		fclose(f);
+	return n;
+}
+
+int
+app_cores_node(const char *sys, int cpu)
+{
+	char path[256];
+
+	for (int node = 0; node < NODES; node++) {
+		snprintf(path, sizeof(path), "%s/devices/system/cpu/cpu%d/node%d", sys, cpu, node);
+		if (access(path, F_OK) == 0)
+			return node;
+	}
+	return -1;
+}
+
+/* The name of the first device, as sysfs lists them. */
+static void
+first_device(const char *sys, char *name, size_t len)
+{
+	char path[256];
+	struct dirent *e;
+	DIR *dir;
+
+	name[0] = '\0';
+	snprintf(path, sizeof(path), "%s/class/infiniband", sys);
+	dir = opendir(path);
+	while (dir != NULL && (e = readdir(dir)) != NULL)
+		if (e->d_name[0] != '.' && (name[0] == '\0' || strcmp(e->d_name, name) < 0))
+			snprintf(name, len, "%s", e->d_name);
+	if (dir != NULL)
+		closedir(dir);
+}
+
+int
+app_cores_device_node(const char *sys, const char *device)
+{
+	char name[256], path[512];
+
+	if (device == NULL)
+		first_device(sys, name, sizeof(name));
+	else
+		snprintf(name, sizeof(name), "%.*s", (int)strcspn(device, ","), device);
+	snprintf(path, sizeof(path), "%s/class/infiniband/%.250s/device/numa_node", sys, name);
+	return name[0] == '\0' ? -1 : number(path);
+}
+
+/* 0: take it first. */
+static uint32_t
+rank_of(const char *sys, int cpu, int node, const cpu_set_t *taken)
+{
+	char path[256];
+	int sibling, at = node < 0 ? node : app_cores_node(sys, cpu);
+
+	/* The first of the core's threads: a later one is worse if that is in the set. */
+	snprintf(path, sizeof(path), "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+		sys, cpu);
+	sibling = number(path);
+	return 2 * (at != node) +
+		(sibling >= 0 && sibling < CPU_SETSIZE && sibling != cpu &&
+			CPU_ISSET(sibling, taken));
+}
+
+void
+app_cores_order(const char *sys, const cpu_set_t *set, int node, struct app_cores *cores)
+{
+	uint8_t rank[CPU_SETSIZE];
+
+	cores->n = 0;
+	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+		rank[cpu] = CPU_ISSET(cpu, set) ? (uint8_t)rank_of(sys, cpu, node, set) : UINT8_MAX;
+	for (uint8_t r = 0; r < 4; r++)
+		for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+			if (rank[cpu] == r)
+				cores->cpu[cores->n++] = (uint16_t)cpu;
+}
