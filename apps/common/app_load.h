@@ -118,7 +118,6 @@ struct app_load_conf {
 	bool verify;     /**< Check every answer. */
 	bool may_miss;   /**< Keys may be absent. */
 	bool may_refuse; /**< The stores may be full. */
-	bool restored;   /**< The stores began with what an earlier run left. */
 };
 
 /** Divide the draws of 32 bits between gets, puts and, what is left, deletes. */

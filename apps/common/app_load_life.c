@@ -48,7 +48,6 @@ app_load_join(struct app_load *load, uint32_t i, const struct crpc_ipc_client_co
 		    conf->writers, conf->may_miss) != 0)
 		return -ENOMEM;
 	c->verify.sizes = &conf->sizes;
-	c->verify.restored = conf->restored;
 	c->verify.may_refuse = conf->may_refuse;
 	for (uint32_t k = 0; k < conns; k++) {
 		c->ipc[k] = crpc_ipc_client_connect(&to[k]);
