@@ -328,7 +328,7 @@ main(int argc, char **argv)
 	app_fail_name("benchkv");
 	if (app_args_answer("benchkv", argc, argv, help))
 		return APP_EXIT_OK;
-	app_args_split(&m.args, argc, argv);
+	app_args_split(&m.args, argc, argv, false);
 	rc = kv_options_parse(&r->opt, KV_PROGRAM_DAEMON, m.args.argc, m.args.argv);
 	if (rc != 0)
 		return rc;

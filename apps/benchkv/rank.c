@@ -157,21 +157,6 @@ open_service(struct kv_rank *r)
 	return load_stores(r);
 }
 
-/* Chooses the driver. A single rank has no peer, but a device that was named is checked. */
-static int
-check_device(struct kv_rank *r)
-{
-	struct crpc_rdma *dev;
-	int rc = app_driver_choose();
-
-	if (rc != 0 || r->boot.size != 1 || r->opt.device == NULL || !r->backend->front.passes)
-		return rc;
-	rc = kv_device_open(r->opt.device, 1, &dev, r->device);
-	if (rc == 0)
-		crpc_rdma_close(dev);
-	return rc;
-}
-
 /* Give every daemon and client its lcore. */
 static void
 take_seats(struct kv_rank *r)
@@ -208,7 +193,8 @@ kv_rank_open(struct kv_rank *r)
 				"does not have; take --backend copyrpc",
 			CRPC_KV_VALUE_INLINE, r->backend->name);
 	take_seats(r);
-	rc = check_device(r);
+	rc = r->boot.size == 1 && r->backend->front.passes ? app_driver_check(r->opt.device)
+							   : app_driver_choose();
 	if (rc == 0)
 		rc = open_service(r);
 	if (rc == 0 && crpc_kv_tel_start("/crpc/benchkv/stats", r->boot.rank, r->daemons) != 0)
