@@ -167,7 +167,7 @@ static const struct app_opt options[] = {
 	APP_FLAG("colocate", &opt.colocate,
 		"clients on their daemon's lcore (always so without more lcores than "
 		"daemons)"),
-	APP_OPT("name", "NAME", &opt.name, "name of the segments, in place of benchkv.N"),
+	APP_OPT("name", "NAME", &opt.name, "name of the segments, in place of benchkv.PID"),
 
 	APP_OPT("history", "PATH", &opt.history,
 		"write every call and answer to PATH.RANK.LCORE, for crpc-lincheck"),

@@ -100,16 +100,12 @@ fill_conf(struct kv_rank *r)
 	r->conf.front = &r->backend->front;
 }
 
-/*
- * Without a name from the user: the first number that no living run has. So a killed run's leftover
- * is replaced by the next run, and several runs fit one host.
- */
+/* Without a name from the user: one that no other process of this host has. */
 static struct crpc_kv_server *
 create_service(struct kv_rank *r)
 {
-	uint32_t attempts = r->opt.name == NULL ? KV_SEGMENT_ATTEMPTS : 1;
-	struct crpc_kv_server *s = NULL;
 	struct crpc_mem_place place[CRPC_KV_DAEMONS_MAX];
+	struct crpc_kv_server *s;
 	char name[32];
 
 	for (uint32_t i = 0; i < r->daemons; i++)
@@ -119,14 +115,9 @@ create_service(struct kv_rank *r)
 	r->conf.name = r->opt.name == NULL ? name : r->opt.name;
 	if (r->opt.name == NULL)
 		crpc_shm_sweep(NULL, "benchkv."); /* Of runs that were killed. */
-	for (uint32_t i = 0; i < attempts && s == NULL; i++) {
-		snprintf(name, sizeof(name), "benchkv.%u%s", i,
-			r->boot.size * r->daemons == 1 ? ".0" : "");
-		crpc_log_clear();
-		s = crpc_kv_server_create(&r->conf);
-		if (s == NULL && errno != EADDRINUSE && errno != EACCES)
-			break;
-	}
+	snprintf(name, sizeof(name), "benchkv.%ld", (long)getpid());
+	crpc_log_clear();
+	s = crpc_kv_server_create(&r->conf);
 	r->conf.place = NULL;
 	return s;
 }
@@ -391,7 +382,6 @@ kv_rank_connect(struct kv_rank *r)
 	r->run.boot = &r->boot;
 	r->run.backend = r->backend;
 	r->run.service = r->service;
-	r->run.clients = (uint32_t)r->opt.clients;
 	if (rc == 0 && r->backend->front.passes)
 		rc = app_kv_connect(&r->boot, r->service);
 	if (rc == 0)
@@ -406,6 +396,7 @@ kv_rank_connect(struct kv_rank *r)
 static void
 add_daemons(const struct kv_rank *r, struct kv_result *out)
 {
+	uint32_t clients = (uint32_t)r->opt.clients;
 	struct crpc_kv_parts parts;
 	struct kv_daemon_counts c;
 	unsigned int lcore;
@@ -416,8 +407,8 @@ add_daemons(const struct kv_rank *r, struct kv_result *out)
 		c.lcore = lcore;
 		c.cpu = (uint32_t)app_eal_core_of(lcore);
 		c.node = (int32_t)kv_map_node(lcore);
-		c.clients = kv_home_first(i + 1, r->run.clients, r->daemons) -
-			kv_home_first(i, r->run.clients, r->daemons);
+		c.clients = kv_home_first(i + 1, clients, r->daemons) -
+			kv_home_first(i, clients, r->daemons);
 		c.keys = r->keys[i];
 		crpc_kv_daemon_parts(r->daemon[i], &parts);
 		c.peers = parts.endpoints;

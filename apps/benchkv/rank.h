@@ -37,9 +37,6 @@ struct kv_rank {
 	struct kv_run run;
 };
 
-/** Runs on one host at a time that need not be named. */
-#define KV_SEGMENT_ATTEMPTS 64
-
 /** Keys of all ranks. */
 static inline uint32_t
 kv_rank_keys(const struct kv_rank *r)

@@ -66,7 +66,6 @@ struct kv_run {
 	struct crpc_kv_server *service;
 	struct kv_seat *seat; /**< Array of seats; seat[0] is the main lcore's. */
 	uint32_t seats;
-	uint32_t clients; /**< In all seats. */
 	_Atomic int phase;   /**< enum app_load_phase for the seats. */
 	_Atomic int quit;    /**< Client loops end although calls are open. */
 	_Atomic int leaving; /**< Peers may leave without harm: they are not asked any more. */
