@@ -435,7 +435,7 @@ kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 	add_daemons(r, out);
 	for (uint32_t i = 0; i < run->seats; i++) {
 		kv_result_add_load(out, &run->seat[i].load);
-		kv_words_add(&out->net, &run->seat[i].link.net, sizeof(out->net), 1);
+		app_words_add(&out->net, &run->seat[i].link.net, sizeof(out->net), 1);
 		for (uint32_t k = 0; k < APP_PAUSES && run->seat[i].daemons != 0; k++)
 			if (run->seat[i].pause_over[k] > out->pause_over[k])
 				out->pause_over[k] = run->seat[i].pause_over[k];

@@ -46,7 +46,7 @@ window_end(const struct kv_seat *s, uint32_t i, struct kv_window *w)
 	struct kv_window begin = *w;
 
 	*w = counted(s, i);
-	kv_words_add(w, &begin, sizeof(begin), -1);
+	app_words_add(w, &begin, sizeof(begin), -1);
 }
 
 static void
