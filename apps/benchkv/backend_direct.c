@@ -4,14 +4,16 @@
  * rank, their own rank's too, which they reach through the NIC's loopback. Nothing is gathered from
  * several lcores, and the number of connections grows with both.
  */
-#define PROTOCOL crpc_copyrpc
+#define PROTOCOL     crpc_copyrpc
 #define API_ADDR_LEN CRPC_COPYRPC_ADDR_LEN
+#define DEVICE_EPS   1u
 #include "backend_own.h"
 
-static int
-own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
+static struct crpc_copyrpc *
+own_context(const struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 {
-	struct crpc_copyrpc_conf c = {
+	const struct crpc_copyrpc_conf c = {
+		.dev = d->dev,
 		.max_eps = eps,
 		.ring_size = crpc_kv_ring_size(
 			conf->calls, (uint32_t)crpc_max(conf->req_max, conf->resp_max)),
@@ -21,13 +23,8 @@ own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 		.timeout_ns = conf->timeout_ns,
 		.peer_timeout_ns = conf->timeout_ns,
 	};
-	int rc = kv_device_open(conf->opt->device, eps, &d->dev, d->name);
 
-	if (rc != 0)
-		return rc;
-	c.dev = d->dev;
-	d->ctx = crpc_copyrpc_create(&c);
-	return d->ctx == NULL ? -errno : 0;
+	return crpc_copyrpc_create(&c);
 }
 
 static void

@@ -8,17 +8,18 @@
 
 #define PROTOCOL crpc_udrpc
 #define API_ADDR_LEN CRPC_UDRPC_ADDR_LEN
+/* The queue of datagrams is one for all. */
+#define DEVICE_EPS 32u
 #include "backend_own.h"
 
-/* Endpoints that a device is opened for at least: its queue of datagrams is one for all. */
-#define DEVICE_EPS 32
 /* A peer is given up when it was silent for as long as a call may take. */
 #define RTO_NS UINT64_C(5000000)
 
-static int
-own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
+static struct crpc_udrpc *
+own_context(const struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 {
-	struct crpc_udrpc_conf c = {
+	const struct crpc_udrpc_conf c = {
+		.dev = d->dev,
 		.max_eps = eps,
 		.slots = (uint32_t)crpc_min(conf->calls, CRPC_UDRPC_SLOTS_MAX),
 		.max_msg = (uint32_t)crpc_max(conf->req_max, conf->resp_max),
@@ -27,14 +28,8 @@ own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 		.retries = (uint32_t)(conf->timeout_ns / RTO_NS),
 		.seed = conf->opt->seed * 4096 + conf->self * 2 + conf->server + 1,
 	};
-	int rc = kv_device_open(
-		conf->opt->device, (uint32_t)crpc_max(eps, DEVICE_EPS), &d->dev, d->name);
 
-	if (rc != 0)
-		return rc;
-	c.dev = d->dev;
-	d->ctx = crpc_udrpc_create(&c);
-	return d->ctx == NULL ? -errno : 0;
+	return crpc_udrpc_create(&c);
 }
 
 static void

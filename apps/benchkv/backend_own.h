@@ -10,6 +10,7 @@
  *
  *     PROTOCOL        the prefix of its functions, which is also the name of its context
  *     API_ADDR_LEN    bytes of an endpoint's address
+ *     DEVICE_EPS      endpoints that a device is opened for at least
  *
  * and, behind, own_context() and own_count(), and its struct kv_backend with OWN_OPS.
  *
@@ -39,8 +40,9 @@ struct own {
 	struct API(ep) *ep[];
 };
 
-/* Open the device and make the context, for this many endpoints. */
-static int own_context(struct own *d, const struct kv_end_conf *conf, uint32_t eps);
+/* Make a context of the device, for this many endpoints: NULL and errno. */
+static struct PROTOCOL *own_context(
+	const struct own *d, const struct kv_end_conf *conf, uint32_t eps);
 /* Add what was counted. */
 static void own_count(const struct own *d, struct kv_net_counts *counts);
 
@@ -63,6 +65,7 @@ static void *
 own_open(const struct kv_end_conf *conf, int *rc)
 {
 	struct own *d = calloc(1, sizeof(*d) + conf->peers * sizeof(d->ep[0])), *port;
+	uint32_t eps;
 
 	*rc = -ENOMEM;
 	if (d == NULL)
@@ -81,7 +84,11 @@ own_open(const struct kv_end_conf *conf, int *rc)
 		d->shared = port->shared = true;
 	} else {
 		/* A link may join a port's context: room for both. */
-		*rc = own_context(d, conf, d->peers + (d->server ? conf->owners : 0));
+		eps = d->peers + (d->server ? conf->owners : 0);
+		*rc = kv_device_open(
+			conf->opt->device, crpc_max(eps, DEVICE_EPS), &d->dev, d->name);
+		d->ctx = *rc != 0 ? NULL : own_context(d, conf, eps);
+		*rc = *rc == 0 && d->ctx == NULL ? -errno : *rc;
 	}
 	for (uint32_t i = 0; i < d->peers && *rc == 0; i++) {
 		d->ep[i] = API(ep_create)(d->ctx, i);

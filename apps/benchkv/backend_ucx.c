@@ -76,7 +76,7 @@ struct ucx {
 	uint32_t rank;
 	uint32_t msg_max;  /* Of what we take. */
 	uint32_t place_size, places;
-	uint64_t sent, sent_bytes, again;
+	uint64_t sent, sent_bytes;
 	struct ucx_queue queue;  /* Came, and not given yet. */
 	struct ucx_place *free;
 	struct ucx_place *given; /* Link: given by the last poll. */

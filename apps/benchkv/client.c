@@ -64,8 +64,8 @@ join(struct app_load *load, struct app_load_conf *conf, const struct kv_options 
 	crpc_log_clear();
 	c = crpc_ipc_client_connect(&to);
 	if (c == NULL)
-		return app_fail("cannot attach to daemon '%s': %s (%s); start benchkv with --serve "
-				"--name %s, of the same version",
+		return app_fail("cannot attach to daemon '%s': %s (%s); start kvd --name %s, of "
+				"the same version",
 			o->name, strerror(errno), crpc_log_last(), o->name);
 	rc = ask_info(c, o, &info);
 	depth = crpc_ipc_client_depth(c);
@@ -81,7 +81,7 @@ join(struct app_load *load, struct app_load_conf *conf, const struct kv_options 
 	if (rc != 0)
 		return app_fail(
 			"daemon '%s' did not report its options: %s (%s); it may have ended, or "
-			"have no place left (its --serve)",
+			"have no place left (its --clients)",
 			o->name, strerror(-rc), crpc_log_last());
 	rc = app_load_init(load, conf, (uint32_t)o->clients);
 	if (rc == 0 && info.value_size > CRPC_KV_VALUE_INLINE)
@@ -97,7 +97,7 @@ join(struct app_load *load, struct app_load_conf *conf, const struct kv_options 
 	}
 	if (rc != 0)
 		return app_fail("cannot connect %u clients to daemon '%s': %s (%s); give fewer "
-				"--clients, or the daemon a larger --serve",
+				"--clients, or kvd a larger --clients",
 			(unsigned int)o->clients, o->name, strerror(-rc), crpc_log_last());
 	return 0;
 }

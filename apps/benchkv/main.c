@@ -172,7 +172,7 @@ lose_ranks(struct kv_rank *r)
 			app_boot_lose(&r->boot, i);
 }
 
-/* Gather the results of all ranks, and report them, while the stores are written. */
+/* Gather the results of all ranks, and report them. */
 static int
 conclude(struct kv_main *m, struct kv_result *res)
 {
@@ -181,17 +181,11 @@ conclude(struct kv_main *m, struct kv_result *res)
 
 	if (kv_rank_history_end(r) != 0)
 		rc = APP_EXIT_RUN;
-	kv_rank_snapshot_start(r);
 	app_boot_put(&r->boot, "kv.result", res, sizeof(*res));
 	/* Slurm delivers the new value of a key at a fence only, and a lost rank reaches none. */
 	if (res->lost_peers == 0)
 		app_boot_fence(&r->boot, gather_ms(r));
-	/* Results are not disturbed by the writing, unless the launcher is about to kill. */
-	if (kv_rank_snapshot_wait(r, false) != 0)
-		rc = APP_EXIT_RUN;
 	if (reporter(r) == r->boot.rank && report(m, res) != 0)
-		rc = APP_EXIT_RUN;
-	if (kv_rank_snapshot_wait(r, true) != 0)
 		rc = APP_EXIT_RUN;
 	if (kv_result_faults(res) != 0 || res->lost_peers != 0 || res->counts.failed != 0)
 		rc = APP_EXIT_RUN;
@@ -335,7 +329,7 @@ main(int argc, char **argv)
 	app_fail_name("benchkv");
 	if (app_args_answer("benchkv", argc, argv, help))
 		return APP_EXIT_OK;
-	app_args_split(&m.args, argc, argv);
+	app_args_split(&m.args, argc, argv, false);
 	rc = kv_options_parse(&r->opt, KV_PROGRAM_DAEMON, m.args.argc, m.args.argv);
 	if (rc != 0)
 		return rc;

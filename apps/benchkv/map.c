@@ -69,7 +69,7 @@ apart(FILE *t, const struct kv_rank *r, uint32_t daemon, const char *what, int n
 static void
 write_daemon(FILE *t, const struct kv_rank *r, uint32_t i)
 {
-	uint32_t clients = r->run.clients;
+	uint32_t clients = (uint32_t)r->opt.clients;
 	struct crpc_kv_parts parts;
 
 	fprintf(t, "  daemon %u: %u keys (%.1f %%), %u clients", i, r->keys[i],

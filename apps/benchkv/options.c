@@ -105,7 +105,7 @@ static const struct app_opt options[] = {
 	APP_OPT("history-ops", "N", &opt.history_ops, "room for so many, 64 bytes each", 1,
 		1 << 30),
 
-	APP_CLIENTS(&opt.clients, "of each rank; a closed loop without --rate", 0,
+	APP_CLIENTS(&opt.clients, "of each rank; a closed loop without --rate", 1,
 		APP_LOAD_CLIENTS_MAX),
 	APP_DEPTH(&opt.qd, "each client", APP_LOAD_DEPTH_MAX),
 	APP_OPT("read-ratio", "R", &opt.read_ratio, "part of the operations that read", 0, 1),
@@ -152,13 +152,6 @@ static const struct app_opt options[] = {
 		delegates),
 	APP_OPT("keys", "N", &opt.keys, "keys of each rank, spread over all by hash", 1,
 		APP_KEYS_MAX),
-	APP_OPT("capacity", "N", &opt.capacity,
-		"keys of each rank that fit at most; 0: all of --keys, half more with "
-		"--serve, or what --memory-limit gives",
-		0, APP_KEYS_MAX),
-	APP_OPT("memory-limit", "BYTES", &opt.memory_limit,
-		"size of the stores of a rank at most; 0: any", 0, UINT64_C(1) << 40),
-	APP_FLAG("empty", &opt.empty, "begin without keys, as a service does"),
 	APP_OPT("key-size", "BYTES", &opt.key_size, "bytes of a key", CRPC_KV_KEY_MIN,
 		CRPC_KV_KEY_MAX),
 	APP_OPT("value-size", "BYTES", &opt.value_sizes,
@@ -174,10 +167,7 @@ static const struct app_opt options[] = {
 	APP_FLAG("colocate", &opt.colocate,
 		"clients on their daemon's lcore (always so without more lcores than "
 		"daemons)"),
-	APP_OPT("serve", "N", &opt.serve,
-		"each daemon also serves up to N clients of other processes", 0,
-		APP_LOAD_CLIENTS_MAX),
-	APP_OPT("name", "NAME", &opt.name, "name of the segment that clients attach to"),
+	APP_OPT("name", "NAME", &opt.name, "name of the segments, in place of benchkv.PID"),
 
 	APP_OPT("history", "PATH", &opt.history,
 		"write every call and answer to PATH.RANK.LCORE, for crpc-lincheck"),
@@ -185,9 +175,6 @@ static const struct app_opt options[] = {
 		1, 1 << 30),
 	APP_OPT("history-keys", "N", &opt.history_keys, "only those of the first N keys", 1,
 		APP_KEYS_MAX),
-	APP_OPT("snapshot", "PATH", &opt.snapshot,
-		"write the stores to PATH.OWNER when the run has ended"),
-	APP_OPT("restore", "PATH", &opt.restore, "begin with the stores of such a snapshot"),
 	APP_OPT("ranks", "N", &opt.ranks, "refuse to run with another number; 0: any", 0, 1024),
 	APP_CHOICE("insight", &opt.insight,
 		"times of phases, histograms and telemetry; ab: on and off in turn, and "
@@ -219,15 +206,9 @@ check(const struct kv_options *o, enum kv_program program)
 			"--read-ratio %g and --delete-ratio %g are more than all; make "
 			"their sum at most 1",
 			o->read_ratio, o->delete_ratio);
-	if (o->history != NULL &&
-		(o->ttl_ms != 0 || o->restore != NULL || o->serve != 0 || o->empty))
-		return app_fail_once(
-			"--history knows all that happens to a key only without --ttl-ms, --restore, "
-			"--empty and --serve; leave one of them out");
-	if (o->value_sizes != NULL && o->serve != 0)
-		return app_fail_once(
-			"--value-size: clients of other processes know one size only; give one, or "
-			"leave --serve out");
+	if (o->history != NULL && o->ttl_ms != 0)
+		return app_fail_once("--history knows all that happens to a key only without "
+				     "--ttl-ms; leave one of them out");
 	if (o->flush == KV_FLUSH_COMPARE &&
 		(o->insight == KV_INSIGHT_AB || o->backend != KV_BACKEND_COPYRPC))
 		return app_fail_once(
@@ -239,22 +220,11 @@ check(const struct kv_options *o, enum kv_program program)
 			"--transport and --flow are those of daemons that pass requests "
 			"on; expected --backend copyrpc or delegation, found %s",
 			kv_backend_names[o->backend]);
-	if (o->sweep != NULL &&
-		(o->hgrm != NULL || o->serve != 0 || o->history != NULL || o->snapshot != NULL))
-		return app_fail_once("--sweep makes many runs: --hgrm, --serve, --history and "
-				     "--snapshot do not go with it");
+	if (o->sweep != NULL && (o->hgrm != NULL || o->history != NULL))
+		return app_fail_once("--sweep makes many runs: --hgrm and --history do not go with "
+				     "it");
 	if (program == KV_PROGRAM_CLIENT && o->name == NULL)
-		return app_fail_once(
-			"no daemon was named; give --attach NAME, the name that benchkv "
-			"--serve prints");
-	if (program == KV_PROGRAM_CLIENT && o->clients == 0)
-		return app_fail_once("--clients 0: a client process needs one; give 1 to %d",
-			APP_LOAD_CLIENTS_MAX);
-	if (program == KV_PROGRAM_DAEMON && o->clients == 0 && o->serve == 0)
-		return app_fail_once(
-			"--clients 0 without --serve: there would be no load; give --clients "
-			"1 to %d, or --serve N and start benchkv-client",
-			APP_LOAD_CLIENTS_MAX);
+		return app_fail_once("no service was named; give --attach NAME, kvd's --name");
 	return 0;
 }
 
@@ -303,9 +273,7 @@ kv_options_parse(struct kv_options *o, enum kv_program program, int argc, char *
 int
 kv_options_check_ranks(const struct kv_options *o, uint32_t ranks)
 {
-	uint64_t keys = o->keys * ranks, writers;
-
-	writers = 1 + ranks * (o->clients + o->serve * o->daemons);
+	uint64_t keys = o->keys * ranks, writers = 1 + ranks * o->clients;
 
 	if (o->ranks != 0 && o->ranks != ranks)
 		return app_fail_once(
@@ -322,9 +290,8 @@ kv_options_check_ranks(const struct kv_options *o, uint32_t ranks)
 			(unsigned long long)o->keys, ranks, APP_KEYS_MAX);
 	if (writers > APP_WRITERS_MAX)
 		return app_fail_once(
-			"%u ranks with --clients %u and --serve %u are more than %u writers; "
-			"give fewer",
-			ranks, (unsigned int)o->clients, (unsigned int)o->serve, APP_WRITERS_MAX);
+			"%u ranks with --clients %u are more than %u writers; give fewer", ranks,
+			(unsigned int)o->clients, APP_WRITERS_MAX);
 	if (o->verify && keys * o->clients * sizeof(struct app_seen) > VERIFY_BYTES_MAX)
 		return app_fail_once(
 			"--verify of %llu keys by %u clients takes %llu MiB per rank, more than "
@@ -365,6 +332,6 @@ kv_options_help(enum kv_program program)
 		       "A key-value service on poll-mode daemons, and the clients that load it.\n\n");
 	else
 		printf("usage: benchkv-client --attach NAME [options]\n\n"
-		       "Clients in a process of their own, for a daemon started with --serve.\n\n");
+		       "Clients in a process of their own, for a service: kvd.\n\n");
 	app_opt_help(t, n, stdout);
 }

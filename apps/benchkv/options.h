@@ -53,9 +53,6 @@ struct kv_options {
 	uint64_t clients; /**< Of each rank, in its process. */
 	uint64_t qd;
 	uint64_t keys; /**< Of each rank. */
-	uint64_t capacity; /**< Keys of each rank that fit; 0: see rank.c. */
-	uint64_t memory_limit; /**< Bytes that the stores of a rank may take; 0: any. */
-	bool empty;          /**< The stores begin without keys. */
 	uint64_t key_size;
 	uint64_t value_size;     /**< Of the largest. */
 	const char *value_sizes; /**< Their distribution; NULL: all have value_size. */
@@ -74,8 +71,6 @@ struct kv_options {
 	uint64_t ttl_ms; /**< Life of what is written; 0: it stays. */
 	const char *history; /**< File for the operations of the clients and their results. */
 	uint64_t history_ops, history_keys;
-	/** Files of the stores: to write at the end, to begin with. */
-	const char *snapshot, *restore;
 	unsigned int ycsb;
 	uint64_t seed;
 	unsigned int backend; /**< enum kv_backend_number. */
@@ -99,7 +94,6 @@ struct kv_options {
 	const char *hgrm;
 	unsigned int preset;
 	uint64_t ranks;   /**< 0: as many as the launcher started. */
-	uint64_t serve;   /**< Places for clients of other processes. */
 	const char *name; /**< Of the ipc segment; NULL: from the job and rank. */
 	uint64_t trust_uid; /**< Clients attach to this user's, too; 0: no other. */
 };

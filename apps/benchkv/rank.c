@@ -14,13 +14,6 @@
 #include "crpc_mem.h"
 #include "map.h"
 
-/* Clients that one daemon is home of, at most: the same for all, as all rings must be. */
-static uint32_t
-homed(const struct kv_rank *r)
-{
-	return kv_home_max((uint32_t)r->opt.clients, r->daemons) + (uint32_t)r->opt.serve;
-}
-
 unsigned int
 kv_rank_lcore(const struct kv_rank *r, uint32_t daemon)
 {
@@ -30,15 +23,55 @@ kv_rank_lcore(const struct kv_rank *r, uint32_t daemon)
 	return rte_get_main_lcore();
 }
 
+/* Count the keys that each daemon owns. @return the most that one has. */
+static uint32_t
+keys_count(struct kv_rank *r)
+{
+	uint32_t key_len = (uint32_t)r->opt.key_size, most = 1, mate;
+	uint8_t key[CRPC_KV_KEY_MAX];
+
+	memset(r->keys, 0, sizeof(r->keys));
+	for (uint32_t id = 0; id < kv_rank_keys(r); id++) {
+		kv_key_write(key, key_len, id);
+		mate = kv_owner(kv_hash(key, key_len), kv_rank_owners(r)) -
+			r->boot.rank * r->daemons;
+		if (mate < r->daemons)
+			most = (uint32_t)crpc_max(most, ++r->keys[mate]);
+	}
+	return most;
+}
+
+/* Every key exists from the start: written by writer 0. */
+static int
+load_stores(struct kv_rank *r)
+{
+	uint8_t key[CRPC_KV_KEY_MAX], *value = malloc(r->opt.value_size);
+	uint32_t len, key_len = (uint32_t)r->opt.key_size;
+	int rc = value == NULL ? -ENOMEM : 0;
+
+	crpc_kv_server_version_begin(r->service, app_kv_version());
+	for (uint32_t id = 0; id < kv_rank_keys(r) && rc == 0; id++) {
+		kv_key_write(key, key_len, id);
+		if (!crpc_kv_server_owns(r->service, key, key_len))
+			continue;
+		len = app_sizes_of(&r->opt.sizes, app_word(id, 0, 1));
+		app_value_fill(value, len, app_word(id, 0, 1));
+		rc = crpc_kv_server_load(r->service, key, key_len, value, len);
+	}
+	free(value);
+	return rc == 0 ? 0
+		       : app_fail("%u keys do not fit the stores: %s; give fewer --keys",
+				 kv_rank_keys(r), strerror(-rc));
+}
+
 /* The service's sizes, as all ranks have them. */
 static void
 fill_conf(struct kv_rank *r)
 {
 	const struct kv_options *o = &r->opt;
-	uint32_t used = 1 + r->boot.size * (uint32_t)o->clients;
+	/* Of one daemon at most: the same for all, as all rings must be. */
+	uint32_t homed = kv_home_max((uint32_t)o->clients, r->daemons);
 	bool all = o->route == KV_ROUTE_CLIENT && r->daemons > 1;
-	/* Writer ids: 0 loads, then the clients of all ranks, then those of client processes. */
-	uint32_t part = o->serve == 0 ? 0 : (APP_WRITERS_MAX - used) / kv_rank_owners(r);
 
 	r->conf = (struct crpc_kv_server_conf){
 		.rank = r->boot.rank,
@@ -46,10 +79,11 @@ fill_conf(struct kv_rank *r)
 		.daemons = r->daemons,
 		.key_size = (uint32_t)o->key_size,
 		.value_max = (uint32_t)o->value_size,
-		.clients = all ? (uint32_t)(o->clients + o->serve) : homed(r),
-		.depth = kv_rank_depth(r),
-		.calls = homed(r) * kv_rank_depth(r),
-		.plain = !o->cas && o->ttl_ms == 0 && o->serve == 0,
+		.capacity = keys_count(r),
+		.clients = all ? (uint32_t)o->clients : homed,
+		.depth = (uint32_t)o->qd,
+		.calls = homed * (uint32_t)o->qd,
+		.plain = !o->cas && o->ttl_ms == 0,
 		.huge = true,
 		.device = o->device,
 		.link = {.transport = (enum crpc_rdma_transport)o->transport,
@@ -60,8 +94,6 @@ fill_conf(struct kv_rank *r)
 		.timeout_ns = kv_timeout_ns(&r->boot),
 		.by_number = o->delegate == KV_DELEGATE_FLUX,
 		.keys = kv_rank_keys(r),
-		.writer_first = used,
-		.writer_end = used + kv_rank_owners(r) * part,
 	};
 	if (r->backend->ipc)
 		return;
@@ -69,16 +101,12 @@ fill_conf(struct kv_rank *r)
 	r->conf.front = &r->backend->front;
 }
 
-/*
- * Without a name from the user: the first number that no living run has. So a killed run's leftover
- * is replaced by the next run, and several runs fit one host.
- */
+/* Without a name from the user: one that no other process of this host has. */
 static struct crpc_kv_server *
 create_service(struct kv_rank *r)
 {
-	uint32_t attempts = r->opt.name == NULL ? KV_SEGMENT_ATTEMPTS : 1;
-	struct crpc_kv_server *s = NULL;
 	struct crpc_mem_place place[CRPC_KV_DAEMONS_MAX];
+	struct crpc_kv_server *s;
 	char name[32];
 
 	for (uint32_t i = 0; i < r->daemons; i++)
@@ -88,14 +116,9 @@ create_service(struct kv_rank *r)
 	r->conf.name = r->opt.name == NULL ? name : r->opt.name;
 	if (r->opt.name == NULL)
 		crpc_shm_sweep(NULL, "benchkv."); /* Of runs that were killed. */
-	for (uint32_t i = 0; i < attempts && s == NULL; i++) {
-		snprintf(name, sizeof(name), "benchkv.%u%s", i,
-			r->boot.size * r->daemons == 1 ? ".0" : "");
-		crpc_log_clear();
-		s = crpc_kv_server_create(&r->conf);
-		if (s == NULL && errno != EADDRINUSE && errno != EACCES)
-			break;
-	}
+	snprintf(name, sizeof(name), "benchkv.%ld", (long)getpid());
+	crpc_log_clear();
+	s = crpc_kv_server_create(&r->conf);
 	r->conf.place = NULL;
 	return s;
 }
@@ -107,8 +130,6 @@ open_service(struct kv_rank *r)
 	struct crpc_rdma_info info;
 
 	fill_conf(r);
-	if (kv_rank_capacity(r) != 0)
-		return APP_EXIT_USAGE;
 	r->service = create_service(r);
 	if (r->service == NULL && (errno == ENODEV || errno == ENOENT))
 		return kv_device_fail(r->opt.device);
@@ -124,28 +145,8 @@ open_service(struct kv_rank *r)
 			snprintf(r->device, sizeof(r->device), "%s", info.name);
 			snprintf(r->driver, sizeof(r->driver), "%s", info.driver);
 		}
-		if (r->opt.serve != 0)
-			printf("rank %u serves clients of other processes: benchkv-client "
-			       "--attach %s\n",
-				r->boot.rank, parts.segment);
 	}
-	fflush(stdout);
-	return kv_rank_fill(r);
-}
-
-/* Chooses the driver. A single rank has no peer, but a device that was named is checked. */
-static int
-check_device(struct kv_rank *r)
-{
-	struct crpc_rdma *dev;
-	int rc = app_driver_choose();
-
-	if (rc != 0 || r->boot.size != 1 || r->opt.device == NULL || !r->backend->front.passes)
-		return rc;
-	rc = kv_device_open(r->opt.device, 1, &dev, r->device);
-	if (rc == 0)
-		crpc_rdma_close(dev);
-	return rc;
+	return load_stores(r);
 }
 
 /* Give every daemon and client its lcore. */
@@ -179,20 +180,13 @@ kv_rank_open(struct kv_rank *r)
 		return app_fail("backend %s is not built in; install %s, set the build folder up "
 				"again and build, or choose another --backend",
 			r->backend->name, r->backend->package);
-	if (!r->backend->ipc && r->opt.serve != 0)
-		return app_fail("--serve: clients of other processes need ipc, which backend %s "
-				"does not have; take --backend copyrpc",
-			r->backend->name);
 	if (!r->backend->ipc && kv_rank_large(r))
 		return app_fail("--value-size: values above %d bytes need ipc, which backend %s "
 				"does not have; take --backend copyrpc",
 			CRPC_KV_VALUE_INLINE, r->backend->name);
-	if (kv_rank_large(r) && r->opt.serve != 0 && r->opt.name == NULL)
-		return app_fail("--serve with values above %d bytes needs a --name, by which "
-				"clients find them",
-			CRPC_KV_VALUE_INLINE);
 	take_seats(r);
-	rc = check_device(r);
+	rc = r->boot.size == 1 && r->backend->front.passes ? app_driver_check(r->opt.device)
+							   : app_driver_choose();
 	if (rc == 0)
 		rc = open_service(r);
 	if (rc == 0 && crpc_kv_tel_start("/crpc/benchkv/stats", r->boot.rank, r->daemons) != 0)
@@ -213,13 +207,9 @@ fill_work(struct kv_rank *r)
 		.key_size = (uint32_t)o->key_size,
 		.value_size = (uint32_t)o->value_size,
 		.sizes = o->sizes,
-		.writers = r->conf.writer_end,
-		.may_miss = o->delete_ratio > 0 || o->serve > 0 || o->ttl_ms > 0 || o->empty ||
-			o->restore != NULL,
-		.may_refuse = o->serve > 0 || o->empty || o->capacity != 0 ||
-			o->memory_limit != 0 || o->restore != NULL ||
-			o->value_size > CRPC_KV_VALUE_INLINE,
-		.restored = o->restore != NULL,
+		.writers = 1 + r->boot.size * (uint32_t)o->clients,
+		.may_miss = o->delete_ratio > 0 || o->ttl_ms > 0,
+		.may_refuse = kv_rank_large(r),
 	};
 	if (kv_options_load(o, &r->load_conf, kv_rank_keys(r)) != 0)
 		return app_fail("no memory for the distribution of %u keys; give fewer --keys",
@@ -324,7 +314,7 @@ fill_seat(struct kv_rank *r, struct kv_seat *s, const struct kv_place *place)
 	s->window = &r->window[place->daemon_from];
 	s->daemons = place->daemon_to - place->daemon_from;
 	s->idle.policy = app_lcore_idle(r->opt.idle,
-		r->shared || CPU_COUNT(&r->cores) < (int)r->seats, &r->cores, r->opt.serve != 0);
+		r->shared || CPU_COUNT(&r->cores) < (int)r->seats, &r->cores, false);
 	s->load.link = r->wire.link[place - r->place];
 	s->load.ops = &r->backend->load;
 	if (app_load_init(&s->load, &r->load_conf, n) != 0)
@@ -393,9 +383,6 @@ kv_rank_connect(struct kv_rank *r)
 	r->run.boot = &r->boot;
 	r->run.backend = r->backend;
 	r->run.service = r->service;
-	r->run.clients = (uint32_t)r->opt.clients;
-	if (rc == 0)
-		rc = kv_rank_restored(r);
 	if (rc == 0 && r->backend->front.passes)
 		rc = app_kv_connect(&r->boot, r->service);
 	if (rc == 0)
@@ -410,6 +397,7 @@ kv_rank_connect(struct kv_rank *r)
 static void
 add_daemons(const struct kv_rank *r, struct kv_result *out)
 {
+	uint32_t clients = (uint32_t)r->opt.clients;
 	struct crpc_kv_parts parts;
 	struct kv_daemon_counts c;
 	unsigned int lcore;
@@ -420,8 +408,8 @@ add_daemons(const struct kv_rank *r, struct kv_result *out)
 		c.lcore = lcore;
 		c.cpu = (uint32_t)app_eal_core_of(lcore);
 		c.node = (int32_t)kv_map_node(lcore);
-		c.clients = kv_home_first(i + 1, r->run.clients, r->daemons) -
-			kv_home_first(i, r->run.clients, r->daemons);
+		c.clients = kv_home_first(i + 1, clients, r->daemons) -
+			kv_home_first(i, clients, r->daemons);
 		c.keys = r->keys[i];
 		crpc_kv_daemon_parts(r->daemon[i], &parts);
 		c.peers = parts.endpoints;
@@ -448,7 +436,7 @@ kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 	add_daemons(r, out);
 	for (uint32_t i = 0; i < run->seats; i++) {
 		kv_result_add_load(out, &run->seat[i].load);
-		kv_words_add(&out->net, &run->seat[i].link.net, sizeof(out->net), 1);
+		app_words_add(&out->net, &run->seat[i].link.net, sizeof(out->net), 1);
 		for (uint32_t k = 0; k < APP_PAUSES && run->seat[i].daemons != 0; k++)
 			if (run->seat[i].pause_over[k] > out->pause_over[k])
 				out->pause_over[k] = run->seat[i].pause_over[k];

@@ -33,14 +33,9 @@ struct kv_rank {
 	uint32_t keys[CRPC_KV_DAEMONS_MAX];       /**< That each daemon owned at the start. */
 	struct app_records records[KV_SEATS_MAX]; /**< --history. */
 	bool recorded_load;
-	pid_t writer;         /**< The process that writes them; -1: none could be made; 0: none. */
-	uint32_t unrestored; /**< --restore: daemons, a bit each, that have no file. */
 	struct app_load_conf load_conf;
 	struct kv_run run;
 };
-
-/** Runs on one host at a time that need not be named. */
-#define KV_SEGMENT_ATTEMPTS 64
 
 /** Keys of all ranks. */
 static inline uint32_t
@@ -63,25 +58,6 @@ kv_rank_large(const struct kv_rank *r)
 	return r->opt.value_size > CRPC_KV_VALUE_INLINE;
 }
 
-/**
- * Calls that a client may have open; how many those of other processes want is not known. All of
- * them may have a large value at once: there is room for as many as are admitted.
- */
-static inline uint32_t
-kv_rank_depth(const struct kv_rank *r)
-{
-	if (r->opt.serve == 0)
-		return (uint32_t)r->opt.qd;
-	return kv_rank_large(r) ? (uint32_t)crpc_max(r->opt.qd, CRPC_KV_DEPTH_LARGE)
-				: CRPC_KV_DEPTH;
-}
-
-/** How many keys the stores take; part of kv_rank_open(). @return as that. */
-int kv_rank_capacity(struct kv_rank *r);
-
-/** Fill the stores; part of kv_rank_open(). @return as that. */
-int kv_rank_fill(struct kv_rank *r);
-
 /** Build all that needs no other rank. @return 0, or APP_EXIT_USAGE after app_fail(). */
 int kv_rank_open(struct kv_rank *r);
 
@@ -90,23 +66,6 @@ int kv_rank_connect(struct kv_rank *r);
 
 /** The lcore that runs a daemon. */
 unsigned int kv_rank_lcore(const struct kv_rank *r, uint32_t daemon);
-
-/** --restore: daemons without a file begin without keys, if others have one. @return as open. */
-int kv_rank_restored(struct kv_rank *r);
-
-/**
- * --snapshot: write the stores, after the run, in a process of its own: a launcher that ends a run
- * kills its ranks a second later, whatever they are at.
- */
-void kv_rank_snapshot_start(struct kv_rank *r);
-
-/**
- * Wait until they are written; @p patient: a signal does not end that.
- *
- * @return
- *   0, or an exit code after one line.
- */
-int kv_rank_snapshot_wait(struct kv_rank *r, bool patient);
 
 /** --history: close it. @return 0, or an exit code after one line: it had too little room. */
 int kv_rank_history_end(struct kv_rank *r);

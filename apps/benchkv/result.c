@@ -4,16 +4,6 @@
 #include "app_env.h"
 #include "result.h"
 
-void
-kv_words_add(void *sum, const void *from, size_t bytes, int sign)
-{
-	const uint64_t *f = from;
-	uint64_t *to = sum;
-
-	for (size_t i = 0; i < bytes / sizeof(*to); i++)
-		to[i] += (uint64_t)(int64_t)sign * f[i];
-}
-
 bool
 kv_result_take(struct kv_result *r)
 {
@@ -51,23 +41,12 @@ kv_result_ops(const struct kv_result *r)
 	return (double)app_load_counts_ops(&r->counts) * 1e9 / (double)r->window_ns;
 }
 
-static void
-counts_add(struct app_load_counts *to, const struct app_load_counts *from)
-{
-	/* What stands before the window's length are words. */
-	kv_words_add(to, from, offsetof(struct app_load_counts, window_ns), 1);
-	for (uint32_t i = 0; i < CRPC_KV_PATHS; i++)
-		crpc_hist_merge(&to->lat[i], &from->lat[i]);
-	to->window_ns = crpc_max(to->window_ns, from->window_ns);
-	to->lag_ns = crpc_max(to->lag_ns, from->lag_ns);
-}
-
 void
 kv_result_add_load(struct kv_result *r, const struct app_load *loop)
 {
 	const struct app_load_client *c;
 
-	counts_add(&r->counts, &loop->counts);
+	app_load_counts_add(&r->counts, &loop->counts);
 	r->window_ns = crpc_max(r->window_ns, loop->counts.window_ns);
 	r->clients += loop->n;
 	if (loop->conf->gap_ns > 0)
@@ -86,7 +65,7 @@ kv_result_add_load(struct kv_result *r, const struct app_load *loop)
 static void
 daemon_add(struct kv_daemon_counts *to, const struct kv_daemon_counts *from)
 {
-	kv_words_add(&to->of, &from->of, sizeof(to->of), 1);
+	app_words_add(&to->of, &from->of, sizeof(to->of), 1);
 	to->clients += from->clients;
 	to->keys += from->keys;
 	to->peers += from->peers;
@@ -100,7 +79,7 @@ kv_result_add_daemon(
 		r->daemon[r->daemons] = *counts;
 	r->daemons++;
 	daemon_add(&r->sum, counts);
-	kv_words_add(&r->net, net, sizeof(*net), 1);
+	app_words_add(&r->net, net, sizeof(*net), 1);
 	for (uint32_t i = 0; i < CRPC_KV_PATHS; i++)
 		r->served += counts->of.path[i];
 	r->served += counts->of.ranks + counts->of.mates;
@@ -144,8 +123,8 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 	total->window_ns = crpc_max(total->window_ns, r->window_ns);
 	total->in_flight += r->in_flight;
 	total->offered += r->offered;
-	counts_add(&total->counts, &r->counts);
-	kv_words_add((uint8_t *)total + words, (const uint8_t *)r + words,
+	app_load_counts_add(&total->counts, &r->counts);
+	app_words_add((uint8_t *)total + words, (const uint8_t *)r + words,
 		offsetof(struct kv_result, served) + sizeof(r->served) - words, 1);
 	total->daemons += r->daemons;
 	daemon_add(&total->sum, &r->sum);

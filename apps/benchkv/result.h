@@ -41,9 +41,6 @@ struct kv_daemon_counts {
 	uint32_t peers;   /**< Endpoints to other ranks. */
 };
 
-/** Add @p from, @p sign times, to @p sum: both structs of counters alone, of @p bytes. */
-void kv_words_add(void *sum, const void *from, size_t bytes, int sign);
-
 /** Kinds of slices that a run can compare. */
 #define KV_KINDS_MAX 4
 

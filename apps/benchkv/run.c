@@ -46,7 +46,7 @@ window_end(const struct kv_seat *s, uint32_t i, struct kv_window *w)
 	struct kv_window begin = *w;
 
 	*w = counted(s, i);
-	kv_words_add(w, &begin, sizeof(begin), -1);
+	app_words_add(w, &begin, sizeof(begin), -1);
 }
 
 static void
@@ -186,16 +186,6 @@ seat_pause(struct kv_seat *s, uint64_t now)
 	s->turn_at = now;
 }
 
-static void
-report_deaths(struct kv_seat *s, uint32_t i, uint64_t deaths)
-{
-	app_note("rank %u: %llu clients of daemon %u died with their process; their places are "
-		 "free again",
-		s->run->boot->rank, (unsigned long long)(deaths - s->deaths[i]),
-		(uint32_t)(s->daemon - s->run->seat[0].daemon) + i);
-	s->deaths[i] = deaths;
-}
-
 /* By a link that reaches all ranks: the run was interrupted here. */
 static void
 seat_send_stop(struct kv_seat *s, uint64_t now)
@@ -212,18 +202,8 @@ seat_send_stop(struct kv_seat *s, uint64_t now)
 static void
 seat_watch(struct kv_seat *s, uint64_t now)
 {
-	struct crpc_kv_stats stats;
-	uint64_t requests = 0;
-
-	for (uint32_t i = 0; i < s->daemons; i++) {
+	for (uint32_t i = 0; i < s->daemons; i++)
 		crpc_kv_daemon_watch(s->daemon[i], now);
-		crpc_kv_daemon_stats(s->daemon[i], &stats);
-		for (uint32_t k = 0; k < CRPC_KV_PATHS; k++)
-			requests += stats.path[k];
-		if (crpc_unlikely(stats.deaths != s->deaths[i]))
-			report_deaths(s, i, stats.deaths);
-	}
-	crpc_store_relaxed(&s->requests_pub, requests);
 	seat_kind(s);
 	if (s->load.link == NULL)
 		return;
@@ -300,15 +280,14 @@ watch_ranks(struct kv_run *run, uint64_t now)
 	report_lost(run);
 }
 
-/* What the clients of this rank got answered; without any, what others' clients asked. */
+/* What the clients of this rank got answered. */
 static uint64_t
 served(const struct kv_run *run)
 {
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < run->seats; i++)
-		sum += run->clients == 0 ? crpc_load_relaxed(&run->seat[i].requests_pub)
-					 : crpc_load_relaxed(&run->seat[i].load.served_pub);
+		sum += crpc_load_relaxed(&run->seat[i].load.served_pub);
 	return sum;
 }
 

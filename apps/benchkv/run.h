@@ -38,7 +38,6 @@ struct kv_seat {
 	struct crpc_kv_daemon **daemon;  /**< Array of daemons. */
 	void **port;                     /**< Of each; NULL: it has ipc. */
 	struct kv_window *window;        /**< Of each. */
-	uint64_t deaths[CRPC_KV_DAEMONS_MAX]; /**< Of its clients' processes, that were reported. */
 	uint32_t daemons;
 	struct app_load load;  /**< Its clients; loop.n may be 0. */
 	struct kv_window link; /**< Of their link. */
@@ -54,7 +53,6 @@ struct kv_seat {
 	double pause_over[APP_PAUSES]; /**< app_env_pause() in the window; then parts of it. */
 	int perf_rc;          /**< Why there are none; 0: there are some. */
 	uint64_t counter_begin[APP_COUNTERS], counter[APP_COUNTERS]; /**< In the window. */
-	_Atomic uint64_t requests_pub; /**< Of clients, to its daemons; for the progress line. */
 	_Atomic int frozen;   /**< Its figures of the window are fixed. */
 	_Atomic int drained;  /**< Every call of its clients is answered. */
 	_Atomic int left;     /**< Its loop has ended. */
@@ -68,7 +66,6 @@ struct kv_run {
 	struct crpc_kv_server *service;
 	struct kv_seat *seat; /**< Array of seats; seat[0] is the main lcore's. */
 	uint32_t seats;
-	uint32_t clients; /**< In all seats. */
 	_Atomic int phase;   /**< enum app_load_phase for the seats. */
 	_Atomic int quit;    /**< Client loops end although calls are open. */
 	_Atomic int leaving; /**< Peers may leave without harm: they are not asked any more. */

@@ -141,13 +141,13 @@ value_u32(const pmix_value_t *v)
 }
 
 static uint32_t
-job_number(const char *key, bool of_job, uint32_t fallback)
+job_number(const char *key, uint32_t fallback)
 {
 	pmix_value_t *v = NULL;
 	pmix_proc_t proc;
 	uint32_t n;
 
-	PMIX_PROC_LOAD(&proc, boot_self.nspace, of_job ? PMIX_RANK_WILDCARD : boot_self.rank);
+	PMIX_PROC_LOAD(&proc, boot_self.nspace, PMIX_RANK_WILDCARD);
 	if (PMIx_Get(&proc, key, NULL, 0, &v) != PMIX_SUCCESS || v == NULL)
 		return fallback;
 	n = value_u32(v);
@@ -192,9 +192,8 @@ app_boot_open(struct app_boot *boot)
 			PMIx_Error_string(rc));
 	boot->launched = true;
 	boot->rank = boot_self.rank;
-	boot->size = job_number(PMIX_JOB_SIZE, true, 1);
-	boot->local_rank = job_number(PMIX_LOCAL_RANK, false, 0);
-	boot->local_size = job_number(PMIX_LOCAL_SIZE, true, 1);
+	boot->size = job_number(PMIX_JOB_SIZE, 1);
+	boot->local_size = job_number(PMIX_LOCAL_SIZE, 1);
 	snprintf(boot->job, sizeof(boot->job), "%.40s", boot_self.nspace);
 	if (boot->size > APP_RANKS_MAX || boot->rank >= boot->size) {
 		app_fail_once(

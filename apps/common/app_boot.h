@@ -32,8 +32,7 @@
 struct app_boot {
 	uint32_t rank;
 	uint32_t size;
-	uint32_t local_rank; /**< Among the ranks of this host. */
-	uint32_t local_size;
+	uint32_t local_size; /**< Ranks of this host. */
 	char job[64];  /**< Same text on all ranks of a run, unique on this host. */
 	/**
 	 * What is put belongs to a round: raise it, on all ranks, to use the same keys again. A new

@@ -2,7 +2,7 @@
 #ifndef APP_DRIVER_H
 #define APP_DRIVER_H
 
-/** @file What programs with --device make of --driver: they, and no others, link lib/rdma. */
+/** @file What programs with --device and --driver do: they, and no others, link lib/rdma. */
 
 #include "app_fail.h"
 #include "app_opt.h"
@@ -16,6 +16,31 @@ app_driver_choose(void)
 	return crpc_rdma_driver_choose(app_opt_driver) == 0
 		? 0
 		: app_fail("--driver %s: %s", app_opt_driver, crpc_log_last());
+}
+
+/**
+ * The same for a program without a peer, which uses no device; but one that was named must open.
+ *
+ * @return
+ *   0, or an exit code after a line.
+ */
+static inline int
+app_driver_check(const char *device)
+{
+	const struct crpc_rdma_conf conf = {.device = device};
+	struct crpc_rdma *dev;
+
+	if (app_driver_choose() != 0)
+		return APP_EXIT_USAGE;
+	if (device == NULL)
+		return 0;
+	dev = crpc_rdma_open(&conf);
+	if (dev == NULL)
+		return app_fail("--device %s: %s; give an active device, or start under "
+				"usertools/soft-mlx5, the software one",
+			device, crpc_log_last());
+	crpc_rdma_close(dev);
+	return 0;
 }
 
 #endif

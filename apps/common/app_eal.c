@@ -32,18 +32,22 @@
 #define EAL_FILES 24
 #define EAL_MIB   128
 
-void
-app_args_split(struct app_args *args, int argc, char **argv)
+bool
+app_args_split(struct app_args *args, int argc, char **argv, bool own)
 {
-	*args = (struct app_args){.eal_argc = argc, .eal_argv = argv};
-	for (int i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--") != 0)
-			continue;
-		args->eal_argc = i;
-		args->argc = argc - i - 1;
-		args->argv = argv + i + 1;
-		return;
-	}
+	int i = 1;
+
+	while (i < argc && strcmp(argv[i], "--") != 0)
+		i++;
+	if (i >= argc && own)
+		*args = (struct app_args){
+			.eal_argc = 1, .eal_argv = argv, .argc = argc - 1, .argv = argv + 1};
+	else
+		*args = (struct app_args){.eal_argc = i,
+			.eal_argv = argv,
+			.argc = i < argc ? argc - i - 1 : 0,
+			.argv = argv + i + 1};
+	return i < argc;
 }
 
 bool
@@ -419,19 +423,6 @@ app_eal_stop(void)
 	remove_runtime_dirs(true);
 	crpc_mem_eal_stop();
 	rte_eal_cleanup();
-}
-
-void
-app_eal_cores_default(int n, cpu_set_t *set)
-{
-	cpu_set_t mine;
-
-	CPU_ZERO(set);
-	if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
-		CPU_ZERO(&mine);
-	for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(set) < n; cpu++)
-		if (CPU_ISSET(cpu, &mine))
-			CPU_SET(cpu, set);
 }
 
 int

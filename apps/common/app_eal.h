@@ -25,8 +25,13 @@ struct app_args {
 	char **argv;
 };
 
-/** Divide a command line. Without `--` all arguments are the EAL's. */
-void app_args_split(struct app_args *args, int argc, char **argv);
+/**
+ * Divide a command line. Without `--` all arguments are the EAL's, or with @p own the program's.
+ *
+ * @return
+ *   Whether there is a `--`.
+ */
+bool app_args_split(struct app_args *args, int argc, char **argv, bool own);
 
 /**
  * As app_env_answer(), for a program with an EAL: its help ends with how to see the EAL's, which
@@ -58,9 +63,6 @@ void app_eal_stop(void);
 
 /** With --mem-report, once: print where the memory lies that the datapath has now. */
 void app_eal_mem_report(void);
-
-/** The first @p n cores that this process may use: for app_eal_start(). */
-void app_eal_cores_default(int n, cpu_set_t *set);
 
 /** The first core of an lcore. */
 int app_eal_core_of(unsigned int lcore);

@@ -83,21 +83,6 @@ link_meet(struct app_link *k, struct app_boot *boot)
 }
 
 int
-app_link_check(const char *device)
-{
-	const struct crpc_rdma_conf conf = {.device = device};
-	struct crpc_rdma *dev;
-
-	if (app_driver_choose() != 0)
-		return APP_EXIT_USAGE;
-	dev = device == NULL ? NULL : crpc_rdma_open(&conf);
-	if (device != NULL && dev == NULL)
-		return app_fail("--device %s: %s", device, crpc_log_last());
-	crpc_rdma_close(dev);
-	return 0;
-}
-
-int
 app_link_open(struct app_link **link, struct app_boot *boot, const char *device)
 {
 	struct app_link *k = calloc(1, sizeof(*k));

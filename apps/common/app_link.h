@@ -45,9 +45,6 @@ int app_link_recv(struct app_link *k, void *msg, size_t len);
 /** Between calls of app_link_recv() that give -EAGAIN. */
 void app_link_idle(struct app_link *k);
 
-/** Check that a named device can be opened. @return 0, or an exit code after a line. */
-int app_link_check(const char *device);
-
 /** Rate of the device's port, GB/s; 0: unknown. */
 double app_link_port_gbps(const struct app_link *k);
 

@@ -118,7 +118,6 @@ struct app_load_conf {
 	bool verify;     /**< Check every answer. */
 	bool may_miss;   /**< Keys may be absent. */
 	bool may_refuse; /**< The stores may be full. */
-	bool restored;   /**< The stores began with what an earlier run left. */
 };
 
 /** Divide the draws of 32 bits between gets, puts and, what is left, deletes. */
@@ -210,6 +209,12 @@ app_load_counts_ops(const struct app_load_counts *c)
 		sum += c->ops[i];
 	return sum;
 }
+
+/** Add @p from, @p sign times, to @p sum: both structs of counters alone, of @p bytes. */
+void app_words_add(void *sum, const void *from, size_t bytes, int sign);
+
+/** The same of what two loads counted; the longer window and the longer lag are that of both. */
+void app_load_counts_add(struct app_load_counts *sum, const struct app_load_counts *from);
 
 /** Where in its run a load is. */
 enum app_load_phase {

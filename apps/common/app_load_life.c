@@ -48,7 +48,6 @@ app_load_join(struct app_load *load, uint32_t i, const struct crpc_ipc_client_co
 		    conf->writers, conf->may_miss) != 0)
 		return -ENOMEM;
 	c->verify.sizes = &conf->sizes;
-	c->verify.restored = conf->restored;
 	c->verify.may_refuse = conf->may_refuse;
 	for (uint32_t k = 0; k < conns; k++) {
 		c->ipc[k] = crpc_ipc_client_connect(&to[k]);
@@ -113,4 +112,25 @@ app_load_stop(struct app_load *load, uint64_t now)
 	if (load->phase < APP_LOAD_COOLDOWN)
 		app_load_freeze(load, now);
 	load->phase = APP_LOAD_STOPPED;
+}
+
+void
+app_words_add(void *sum, const void *from, size_t bytes, int sign)
+{
+	const uint64_t *f = from;
+	uint64_t *to = sum;
+
+	for (size_t i = 0; i < bytes / sizeof(*to); i++)
+		to[i] += (uint64_t)(int64_t)sign * f[i];
+}
+
+void
+app_load_counts_add(struct app_load_counts *sum, const struct app_load_counts *from)
+{
+	/* What stands before the window's length are words. */
+	app_words_add(sum, from, offsetof(struct app_load_counts, window_ns), 1);
+	for (uint32_t i = 0; i < CRPC_KV_PATHS; i++)
+		crpc_hist_merge(&sum->lat[i], &from->lat[i]);
+	sum->window_ns = crpc_max(sum->window_ns, from->window_ns);
+	sum->lag_ns = crpc_max(sum->lag_ns, from->lag_ns);
 }

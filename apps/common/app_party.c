@@ -7,7 +7,7 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 
-#include "app_fail.h"
+#include "app_driver.h"
 #include "app_lcore.h"
 #include "app_link.h"
 #include "app_party.h"
@@ -292,28 +292,6 @@ court_open(struct app_party *p)
 
 /* ---- start and end ---- */
 
-/* If the other rank is dead this one has to report it. */
-static int
-ranks_fail(const struct app_boot *boot, const char *why)
-{
-	return app_boot_gone(boot, 1 - boot->rank) ? app_fail("%s", why) : app_fail_once("%s", why);
-}
-
-/* The other rank, and the cores of this one, of those that it may use. */
-static int
-cores_choose(struct app_boot *boot, int n, cpu_set_t *set)
-{
-	if (boot->size > APP_SIDES)
-		return app_fail_once("%u ranks; give one, or two", boot->size);
-	if (app_boot_watch(boot) != 0)
-		return ranks_fail(
-			boot, "the other rank did not come to the start; start both again");
-	app_eal_cores_default(n, set);
-	if (boot->size == APP_SIDES && app_lcore_choose(boot, 1, set) != 0)
-		return ranks_fail(boot, "the ranks could not exchange their cores");
-	return 0;
-}
-
 /* The second lcore, if it has a core of its own. */
 static void
 lcores_find(struct app_party *p)
@@ -362,12 +340,8 @@ static int
 ranks_meet(struct app_party *p, const char *device)
 {
 	struct card card[APP_SIDES];
-	cpu_set_t set;
 	int rc;
 
-	app_eal_lcores(1, &set);
-	if (app_lcore_shared(&p->boot, &set, &p->shared) != 0)
-		return ranks_fail(&p->boot, "the ranks could not exchange their lcores");
 	p->place = APP_PLACE_RANK;
 	p->side = (int)p->boot.rank;
 	p->one_host = p->boot.local_size == APP_SIDES;
@@ -411,19 +385,18 @@ app_party_start(struct app_party *p, const struct app_args *args, const char *de
 	if (rc != 0)
 		return rc;
 	p->flag = p->own_flag;
-	rc = cores_choose(&p->boot, crpc_max(p->lcores_max, APP_SIDES), &set);
-	if (rc == 0) {
-		app_fail_hold(true);
-		rc = app_party_agree(p, "party.eal", app_eal_start(args, &set));
-	}
+	rc = p->boot.size > APP_SIDES
+		? app_fail_once("%u ranks; give one, or two", p->boot.size)
+		: app_lcore_start(&p->boot, args,
+			  p->boot.size == 1 ? crpc_max(p->lcores_max, APP_SIDES) : 1, &set,
+			  &p->shared);
 	if (rc != 0) {
 		app_boot_close(&p->boot);
 		return rc;
 	}
-	app_stop_catch();
 	if (p->boot.size == 1)
 		lcores_find(p);
-	rc = p->boot.size == 1 ? app_link_check(device) : ranks_meet(p, device);
+	rc = p->boot.size == 1 ? app_driver_check(device) : ranks_meet(p, device);
 	if (rc != 0)
 		app_party_end(p);
 	return rc;
@@ -437,8 +410,9 @@ first_start(struct app_party *p, const struct app_args *args)
 	cpu_set_t set;
 	int rc, cpu;
 
-	app_eal_cores_default(APP_SIDES, &set);
-	rc = app_eal_start(args, &set);
+	rc = app_lcore_choose(&p->boot, APP_SIDES, &set);
+	rc = rc != 0 ? app_fail("the cores of this process are not known")
+		     : app_eal_start(args, &set);
 	if (rc != 0)
 		return rc;
 	app_stop_catch();

@@ -43,24 +43,24 @@ inode_of(const char *path)
 	return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-/* Our addresses that another host may know us by. */
-static void
-addresses(struct app_watch_card *card)
+uint32_t
+app_watch_addresses(uint32_t *addr, uint32_t max)
 {
 	struct ifaddrs *list;
 	struct sockaddr_in in;
+	uint32_t n = 0;
 
 	if (getifaddrs(&list) != 0)
-		return;
-	for (struct ifaddrs *at = list; at != NULL && card->addrs < APP_WATCH_ADDRS;
-		at = at->ifa_next) {
+		return 0;
+	for (struct ifaddrs *at = list; at != NULL && n < max; at = at->ifa_next) {
 		if (at->ifa_addr == NULL || at->ifa_addr->sa_family != AF_INET ||
 			(at->ifa_flags & (IFF_UP | IFF_LOOPBACK)) != IFF_UP)
 			continue;
 		memcpy(&in, at->ifa_addr, sizeof(in));
-		card->addr[card->addrs++] = in.sin_addr.s_addr;
+		addr[n++] = in.sin_addr.s_addr;
 	}
 	freeifaddrs(list);
+	return n;
 }
 
 /* Where others connect to. Without one they cannot watch us from other hosts, which they find. */
@@ -96,7 +96,7 @@ card_write(struct app_watch_card *card)
 	card->pid_ns = inode_of("/proc/self/ns/pid");
 	card->net_ns = inode_of("/proc/self/ns/net");
 	card->pid = getpid();
-	addresses(card);
+	card->addrs = (uint16_t)app_watch_addresses(card->addr, APP_WATCH_ADDRS);
 }
 
 struct app_watch *

@@ -46,6 +46,9 @@ struct app_watch_card {
 	uint32_t addr[APP_WATCH_ADDRS]; /**< IPv4, in network order. */
 };
 
+/** IPv4 addresses of this host that others may know it by, in network order: how many. */
+uint32_t app_watch_addresses(uint32_t *addr, uint32_t max);
+
 struct app_watch;
 
 /** Make one for this many processes, ourselves included. @return NULL: ENOMEM. */

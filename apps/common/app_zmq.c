@@ -2,8 +2,6 @@
 /* An address is a list of endpoints, "tcp://IP:PORT tcp://IP:PORT ...". */
 #include <arpa/inet.h>
 #include <errno.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <stdint.h>
@@ -14,9 +12,11 @@
 
 #include <zmq.h>
 
+#include "app_watch.h"
 #include "app_zmq.h"
 
-#define KNOCK_MS 1000
+#define KNOCK_MS  1000
+#define ADDRS_MAX 32
 
 void *
 app_zmq_socket(void *context, int type, int wait_ms)
@@ -54,23 +54,15 @@ app_zmq_why(void)
 static void
 addresses_append(char *text, size_t len, const char *port)
 {
-	struct ifaddrs *all = NULL;
+	uint32_t addr[ADDRS_MAX], n = app_watch_addresses(addr, ADDRS_MAX);
 	char ip[INET_ADDRSTRLEN];
-	struct sockaddr_in in;
 	size_t used;
 
-	if (getifaddrs(&all) != 0)
-		return;
-	for (struct ifaddrs *a = all; a != NULL; a = a->ifa_next) {
-		if (a->ifa_addr == NULL || a->ifa_addr->sa_family != AF_INET ||
-			(a->ifa_flags & IFF_LOOPBACK) != 0 || (a->ifa_flags & IFF_UP) == 0)
-			continue;
-		memcpy(&in, a->ifa_addr, sizeof(in));
+	for (uint32_t i = 0; i < n; i++) {
 		used = strlen(text);
-		if (inet_ntop(AF_INET, &in.sin_addr, ip, sizeof(ip)) != NULL)
+		if (inet_ntop(AF_INET, &addr[i], ip, sizeof(ip)) != NULL)
 			snprintf(text + used, len - used, " tcp://%s%s", ip, port);
 	}
-	freeifaddrs(all);
 }
 
 int

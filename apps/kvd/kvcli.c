@@ -570,8 +570,8 @@ help(int argc, char *const *argv)
 	char left[32];
 
 	printf("usage: kvcli --name NAME [OPTION]... COMMAND [ARGUMENT]...\n\n"
-	       "Reads and writes the keys of a running key-value service (kvd, or benchkv with\n"
-	       "--serve). Keys and values are text, or hex digits with --hex.\n\nCommands:\n");
+	       "Reads and writes the keys of a running key-value service, kvd. Keys and values\n"
+	       "are text, or hex digits with --hex.\n\nCommands:\n");
 	for (size_t i = 0; i < CRPC_DIM(commands); i++) {
 		snprintf(left, sizeof(left), "%s %s", commands[i].name, commands[i].args);
 		printf("  %-24s %s\n", left, commands[i].help);

@@ -18,7 +18,6 @@
 #include "app_eal.h"
 #include "app_fail.h"
 #include "app_kv.h"
-#include "app_link.h"
 #include "app_lcore.h"
 #include "app_opt.h"
 #include "app_stop.h"
@@ -169,7 +168,7 @@ open_server(struct kvd *k)
 		place[i] = (struct crpc_mem_place){
 			.node = (int)rte_lcore_to_socket_id(lcore), .lcore = (int)lcore};
 	}
-	if (conf.ranks == 1 ? app_link_check(c->device) != 0 : app_driver_choose() != 0)
+	if (conf.ranks == 1 ? app_driver_check(c->device) != 0 : app_driver_choose() != 0)
 		return APP_EXIT_USAGE;
 	k->server = crpc_kv_server_create(&conf);
 	if (k->server == NULL)
@@ -394,7 +393,7 @@ main(int argc, char **argv)
 	app_fail_name("kvd");
 	if (app_args_answer("kvd", argc, argv, help))
 		return APP_EXIT_OK;
-	app_args_split(&k.args, argc, argv);
+	app_args_split(&k.args, argc, argv, false);
 	/* With a list of hosts no launcher starts the ranks, even if this is a task of one. */
 	if (app_opt_find("hosts", k.args.argc, k.args.argv) != NULL)
 		app_fail_speak();

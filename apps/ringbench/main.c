@@ -82,7 +82,7 @@ main(int argc, char **argv)
 	app_fail_name("ringbench");
 	if (app_args_answer("ringbench", argc, argv, rb_opt_help))
 		return APP_EXIT_OK;
-	app_args_split(&args, argc, argv);
+	app_args_split(&args, argc, argv, false);
 	rc = rb_opt_parse(&o, args.argc, args.argv);
 	if (rc != 0)
 		return rc;

@@ -58,16 +58,6 @@ help(int argc, char *const *argv)
 	       "--no-huge;\n-l 0,1 chooses the two lcores.\n");
 }
 
-/* Divide the command line; a layer may come first, without EAL arguments. */
-static void
-args_split(struct app_args *args, int argc, char **argv)
-{
-	app_args_split(args, argc, argv);
-	if (args->argc == 0 && argc > 1 && layer_find(argv[1]) != NULL)
-		*args = (struct app_args){
-			.eal_argc = 1, .eal_argv = argv, .argc = argc - 1, .argv = argv + 1};
-}
-
 static int
 layer_refused(const char *name)
 {
@@ -151,7 +141,8 @@ main(int argc, char **argv)
 	app_fail_name("rpcbench");
 	if (app_args_answer("rpcbench", argc, argv, help))
 		return APP_EXIT_OK;
-	args_split(&args, argc, argv);
+	/* A layer may come first, without EAL arguments. */
+	app_args_split(&args, argc, argv, argc > 1 && layer_find(argv[1]) != NULL);
 	layer = args.argc == 0 ? NULL : layer_find(args.argv[0]);
 	if (layer == NULL)
 		return layer_refused(args.argc == 0 ? NULL : args.argv[0]);

@@ -7,8 +7,8 @@
  * What lanes of calls have in common: clients keep depth calls open on each active endpoint.
  * net_copyrpc.c and net_udrpc.c include it, once with each protocol, so that no call goes through
  * one more pointer. PROTOCOL, defined before, is the prefix of the protocol's functions, and the
- * name of its context; endpoints_open(), behind, makes a context's endpoints, has_unsent() looks at
- * one of them.
+ * name of its context; endpoint_new(), behind, makes an endpoint of a context, has_unsent() looks
+ * at one.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -36,8 +36,8 @@ struct net_calls {
 	uint64_t msg[NET_SIZE_MAX / 8];
 };
 
-/* Make all endpoints of the context: 0 or -errno. */
-static int endpoints_open(struct lane_end *e, struct net_calls *s);
+/* Make endpoint number i of the context; NULL and errno. */
+static struct API(ep) * endpoint_new(const struct net_calls *s, uint32_t i);
 
 /* Whether one-way requests of the endpoint were not sent yet, after a flush. */
 static bool has_unsent(const struct API(ep) * ep);
@@ -71,9 +71,11 @@ calls_open(struct app_lane *l, int side, struct crpc_rdma_conf *dev, struct API(
 	s->ep = calloc(n, sizeof(*s->ep));
 	s->seq = calloc(n, sizeof(*s->seq));
 	s->again = calloc(n, sizeof(*s->again));
-	rc = s->ctx == NULL || s->ep == NULL || s->seq == NULL || s->again == NULL
-		? -ENOMEM
-		: endpoints_open(&s->base, s);
+	rc = s->ctx == NULL || s->ep == NULL || s->seq == NULL || s->again == NULL ? -ENOMEM : 0;
+	for (uint32_t i = 0; i < n && rc == 0; i++) {
+		s->ep[i] = endpoint_new(s, i);
+		rc = s->ep[i] == NULL ? -errno : 0;
+	}
 	if (rc != 0)
 		return app_lane_fail(l, rc, "%s", crpc_log_last());
 	l->addr[side].len = n * NET_ADDR_LEN;

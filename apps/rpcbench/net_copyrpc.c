@@ -21,19 +21,15 @@ ring_size(const struct app_case *c)
 	return size;
 }
 
-static int
-endpoints_open(struct lane_end *e, struct net_calls *s)
+static struct crpc_copyrpc_ep *
+endpoint_new(const struct net_calls *s, uint32_t i)
 {
+	const struct lane_end *e = &s->base;
 	const struct crpc_copyrpc_ep_conf mode = {.flow = (enum crpc_copyrpc_flow)e->conf.flow,
 		.arrival = (enum crpc_copyrpc_arrival)e->conf.arrival,
 		.transport = e->lane->way == &net_copyrpc_dc.base ? CRPC_RDMA_DC : CRPC_RDMA_RC};
 
-	for (uint32_t i = 0; i < e->conf.clients; i++) {
-		s->ep[i] = crpc_copyrpc_ep_create_as(s->ctx, i, &mode);
-		if (s->ep[i] == NULL)
-			return -errno;
-	}
-	return 0;
+	return crpc_copyrpc_ep_create_as(s->ctx, i, &mode);
 }
 
 static bool

@@ -9,15 +9,10 @@
 #define SQ_DEPTH 1024u
 #define RQ_DEPTH 2048u
 
-static int
-endpoints_open(struct lane_end *e, struct net_calls *s)
+static struct crpc_udrpc_ep *
+endpoint_new(const struct net_calls *s, uint32_t i)
 {
-	for (uint32_t i = 0; i < e->conf.clients; i++) {
-		s->ep[i] = crpc_udrpc_ep_create(s->ctx, i);
-		if (s->ep[i] == NULL)
-			return -errno;
-	}
-	return 0;
+	return crpc_udrpc_ep_create(s->ctx, i);
 }
 
 /* There is a credit for each slot, so a flush sends all that were taken. */

@@ -4,7 +4,6 @@
  * within it.
  */
 #include <sched.h>
-#include <string.h>
 
 #include "app_eal.h"
 #include "app_fail.h"
@@ -22,15 +21,6 @@ pin(cpu_set_t *set)
 	CPU_ZERO(set);
 	CPU_SET(cpu < 0 ? 0 : cpu, set);
 	sched_setaffinity(0, sizeof(*set), set);
-}
-
-static bool
-has_divider(int argc, char **argv)
-{
-	for (int i = 1; i < argc; i++)
-		if (strcmp(argv[i], "--") == 0)
-			return true;
-	return false;
 }
 
 static int
@@ -57,8 +47,8 @@ int
 main(int argc, char **argv)
 {
 	struct sb_opt *o;
-	struct app_args args = {.argc = argc - 1, .argv = argv + 1};
-	bool eal = has_divider(argc, argv);
+	struct app_args args;
+	bool eal = app_args_split(&args, argc, argv, true);
 	char lcores[32];
 	cpu_set_t set;
 	int rc;
@@ -66,8 +56,6 @@ main(int argc, char **argv)
 	app_fail_name("shmbench");
 	if (app_args_answer("shmbench", argc, argv, sb_options_help))
 		return APP_EXIT_OK;
-	if (eal)
-		app_args_split(&args, argc, argv);
 	rc = sb_options_parse(&o, args.argc, args.argv);
 	if (rc != 0)
 		return rc;

@@ -6,12 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include <rte_eal.h>
-
+#include "app_eal.h"
 #include "app_env.h"
 #include "app_fail.h"
 #include "app_stop.h"
-#include "crpc_log.h"
 #include "report.h"
 
 #define STORE_MIB 64 /* For all else that the EAL has. */
@@ -23,22 +21,23 @@ eal_start(uint64_t hosts, uint64_t keys)
 	const struct crpc_kv_server_conf conf = {.key_size = CRPC_KV_KEY_MIN,
 		.value_max = CRPC_KV_VALUE_MIN,
 		.capacity = (uint32_t)(keys + keys / 2 + 256)};
-	char text[192], *argv[16], *save = NULL;
-	int cpu = sched_getcpu(), n = 0;
+	char name[] = "simkv", huge[] = "--no-huge", tel[] = "--no-telemetry", m[] = "-m", mib[24];
+	char *argv[] = {name, huge, tel, m, mib, NULL};
+	const struct app_args args = {.eal_argc = CRPC_DIM(argv) - 1, .eal_argv = argv};
+	int cpu = sched_getcpu(), rc;
+	cpu_set_t set;
 
-	snprintf(text, sizeof(text),
-		"simkv --no-huge --no-shconf --no-telemetry --no-pci --log-level *:error -l %d "
-		"-m %llu",
-		cpu < 0 ? 0 : cpu,
+	CPU_ZERO(&set);
+	CPU_SET(cpu < 0 ? 0 : cpu, &set);
+	snprintf(mib, sizeof(mib), "%llu",
 		(unsigned long long)(STORE_MIB +
 			(hosts * (crpc_kv_server_store_bytes(&conf) + (64 << 10)) >> 20)));
-	for (char *t = strtok_r(text, " ", &save); t != NULL; t = strtok_r(NULL, " ", &save))
-		argv[n++] = t;
-	argv[n] = NULL;
-	if (rte_eal_init(n, argv) < 0)
-		return app_fail("the EAL does not start with %s MiB; give fewer --hosts or --keys",
-			argv[n - 1]);
-	return 0;
+	app_fail_hold(true);
+	rc = app_eal_start(&args, &set);
+	app_fail_hold(false);
+	return rc == 0 ? 0
+		       : app_fail("%s; %s MiB are asked for: give fewer --hosts or --keys",
+				 app_fail_held(), mib);
 }
 
 static int
@@ -117,8 +116,8 @@ main(int argc, char **argv)
 		if (rc == 0)
 			rc = run_all(&out, &sweep, argc - 1, argv + 1);
 		app_out_close(&out, app_stopped() != 0);
-		rte_eal_cleanup();
 	}
+	app_eal_stop();
 	app_sweep_fini(&sweep);
 	return rc;
 }

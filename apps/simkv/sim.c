@@ -3,7 +3,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app_env.h"
 #include "app_fail.h"
 #include "app_stop.h"
 #include "crpc_log.h"
@@ -80,7 +79,6 @@ run_until(struct sim_world *w, uint64_t end)
 			crpc_paper_advance(&w->net, next);
 			continue;
 		}
-		w->turns++;
 		sim_actor_turn(a);
 		a->tie = crpc_random(&w->rng);
 		heap_down(w, a);
@@ -206,16 +204,6 @@ world_close(struct sim_world *w)
 
 /* ---- a run ---- */
 
-static void
-sum_counts(struct sim_counts *sum, const struct sim_counts *a, const struct sim_counts *since)
-{
-	const uint64_t *from = (const uint64_t *)a, *less = (const uint64_t *)since;
-	uint64_t *to = (uint64_t *)sum;
-
-	for (size_t i = 0; i < sizeof(*sum) / sizeof(*to); i++)
-		to[i] += from[i] - less[i];
-}
-
 /* The warm-up is over. */
 static void
 measure(struct sim_world *w, uint64_t now)
@@ -238,15 +226,9 @@ take(struct sim_world *w, uint64_t now, struct sim_result *r)
 		l = &w->host[i].load;
 		app_load_freeze(l, now);
 		sim_host_count(&w->host[i], &c);
-		sum_counts(&r->sum, &c, &w->host[i].start);
-		for (uint32_t k = 0; k < CRPC_KV_PATHS; k++) {
-			r->load.ops[k] += l->counts.ops[k];
-			crpc_hist_merge(&r->load.lat[k], &l->counts.lat[k]);
-		}
-		r->load.failed += l->counts.failed;
-		r->load.misses += l->counts.misses;
-		r->load.lat_sum += l->counts.lat_sum;
-		r->load.window_ns = l->counts.window_ns;
+		app_words_add(&r->sum, &c, sizeof(c), 1);
+		app_words_add(&r->sum, &w->host[i].start, sizeof(c), -1);
+		app_load_counts_add(&r->load, &l->counts);
 		if (w->host[i].parts.copyrpc == NULL)
 			continue;
 		crpc_hist_merge(&r->rtt, &crpc_copyrpc_stats(w->host[i].parts.copyrpc)->wire);
@@ -313,8 +295,6 @@ run(struct sim_world *w, struct sim_result *r)
 		app_load_stop(&w->host[i].load, to);
 	for (; to < last && any_open(w) && app_stopped() == 0; to += SIM_WATCH_NS / 10)
 		run_until(w, to);
-	r->turns = w->turns;
-	r->rss_kib = app_env_rss_kib();
 	return app_stopped() != 0 ? 0 : prove(w, r);
 }
 

@@ -92,7 +92,7 @@ struct sim_world {
 	struct sim_actor **heap;
 	uint32_t hosts, actors;
 	uint32_t req_max, resp_max;
-	uint64_t rng, turns;
+	uint64_t rng;
 };
 
 /** What came of a run. */
@@ -100,7 +100,7 @@ struct sim_result {
 	struct app_load_counts load; /**< Of all clients; its distributions are merged. */
 	struct sim_counts sum;       /**< Of all daemons, after the warm-up. */
 	struct crpc_hist rtt;        /**< Of calls to other hosts, flush to completion, ns. */
-	uint64_t sent, answered, open, faults, events, turns, rss_kib;
+	uint64_t sent, answered, open, faults;
 	uint64_t cache_misses, dc_switches, retries;
 	double open_mean; /**< By Little's law. */
 };

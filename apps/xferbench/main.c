@@ -121,16 +121,13 @@ int
 main(int argc, char **argv)
 {
 	static struct xb_opt o;
-	struct app_args args = {
-		.eal_argc = 1, .eal_argv = argv, .argc = argc - 1, .argv = argv + 1};
+	struct app_args args;
 	int rc;
 
 	app_fail_name("xferbench");
 	if (app_args_answer("xferbench", argc, argv, xb_options_help))
 		return APP_EXIT_OK;
-	for (int i = 1; i < argc; i++)
-		if (strcmp(argv[i], "--") == 0)
-			app_args_split(&args, argc, argv);
+	app_args_split(&args, argc, argv, true);
 	crpc_unpack_dmadev_register();
 #ifdef XB_HAVE_GPUDEV
 	crpc_unpack_gpudev_register();

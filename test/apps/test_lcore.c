@@ -75,12 +75,16 @@ arguments_divide_at_the_first_dashes(void **state)
 		(char[]){"--a"}, (char[]){"--"}};
 	struct app_args args;
 
-	app_args_split(&args, 6, both);
+	assert_true(app_args_split(&args, 6, both, false));
 	assert_int_equal(args.eal_argc, 3);
 	assert_int_equal(args.argc, 2);
 	assert_string_equal(args.argv[0], "--a");
 	assert_true(app_eal_has_lcores(&args));
-	app_args_split(&args, 1, both);
+	assert_false(app_args_split(&args, 3, both, true));
+	assert_int_equal(args.eal_argc, 1);
+	assert_int_equal(args.argc, 2);
+	assert_string_equal(args.argv[0], both[1]);
+	assert_false(app_args_split(&args, 1, both, false));
 	assert_int_equal(args.eal_argc, 1);
 	assert_int_equal(args.argc, 0);
 	assert_false(app_eal_has_lcores(&args));
@@ -138,7 +142,7 @@ runtime_folders_of_the_living_stay(void **state)
 	setenv("RUNTIME_DIRECTORY", runtime, 1);
 	killed = folder_of(dead_pid(), runtime, false);
 	living = folder_of(dead_pid(), runtime, true);
-	app_eal_cores_default(1, &set);
+	assert_int_equal(app_lcore_choose(&(struct app_boot){.size = 1}, 1, &set), 0);
 	assert_int_equal(app_eal_start(&args, &set), 0);
 	assert_int_equal(access(killed.path, F_OK), -1);
 	snprintf(path, sizeof(path), "%s/dpdk_telemetry.v2", living.path);

@@ -5,7 +5,6 @@
  *     sizes     put and get of sizes around every limit; compare-and-swap, time to live, delete
  *     full      an empty service with a --memory-limit: puts of new keys until there is no space;
  *               what is there stays whole, and what is deleted makes room
- *     version   of a put to key 1, on stdout; of a service of small values
  *     writers   connects until the writer ids have begun again; of a service of small values
  *     beyond    puts to another rank's keys, larger than the service takes, behind some that wait
  *     hostile   blocks whose lengths lie, and requests that change after they were sent, for a
@@ -137,19 +136,6 @@ full(struct crpc_kv *kv)
 	must_have(kv, 2000, CRPC_KV_VALUE_MAX, 3);
 	must_have(kv, 0, CRPC_KV_VALUE_MAX, 2);
 	printf("%u values of 1 MiB\n", n);
-}
-
-static void
-version(struct crpc_kv *kv)
-{
-	struct crpc_kv_done done;
-	uint8_t key[8];
-
-	kv_key_write(key, 8, 1);
-	app_value_fill(value, 8, app_word(1, 1, 1));
-	MUST(crpc_kv_put(kv, key, value, 8, NULL, 0) == 0);
-	MUST(crpc_kv_wait(kv, &done) == 0);
-	printf("%llu\n", (unsigned long long)done.version);
 }
 
 /* Each question gives an id of its own, and there are fewer than 2^16. */
@@ -334,8 +320,6 @@ main(int argc, char **argv)
 		sizes(kv);
 	else if (strcmp(argv[2], "full") == 0)
 		full(kv);
-	else if (strcmp(argv[2], "version") == 0)
-		version(kv);
 	else if (strcmp(argv[2], "writers") == 0)
 		writers(kv, argv[1]);
 	else if (strcmp(argv[2], "beyond") == 0)

@@ -90,10 +90,9 @@ limits_are_taken(void **state)
 
 	taken("--clients 1 --depth 1 --keys 1 --key-size 8 --value-size 8", 1, &o);
 	/* Units of 1000 for numbers, of 1024 for bytes. */
-	taken("--keys 1K --value-size 64-1K --memory-limit 1G", 1, &o);
+	taken("--keys 1K --value-size 64-1K", 1, &o);
 	assert_int_equal(o.keys, 1000);
 	assert_int_equal(o.sizes.max, 1024);
-	assert_int_equal(o.memory_limit, 1 << 30);
 	taken("--keys 2k --seed 3G --history-ops 1Gi", 1, &o);
 	assert_int_equal(o.keys, 2000);
 	assert_int_equal(o.seed, UINT64_C(3000000000));
@@ -101,7 +100,6 @@ limits_are_taken(void **state)
 	taken("--clients 512 --depth 64 --key-size 64 --value-size 4Ki", 1, &o);
 	assert_int_equal(o.value_size, 4096);
 	taken("--keys 16777216 --read-ratio 0 --delete-ratio 1", 1, &o);
-	taken("--clients 0 --serve 4", 1, &o);
 	taken("--seconds=0.1 --warmup=0 --seed 0 --dist=zipf --flush=immediate", 1, &o);
 	assert_int_equal(o.dist, APP_DIST_ZIPF);
 	assert_int_equal(o.flush, 1);

@@ -54,8 +54,6 @@ RELATIONS = [
     ('benchkv', '', '--value-size 8-2M', '--value-size'),
     ('benchkv', '', '--key-size 7', '--key-size'),
     ('benchkv', '', '--key-size 8-64', '--key-size'),
-    ('benchkv', '', '--value-size 8-64 --serve 1', '--value-size'),
-    ('benchkv', '', '--clients 0', '--serve'),
     ('benchkv', '', '--read-ratio 0.6 --delete-ratio 0.6', '--delete-ratio'),
     ('benchkv', '', '--flush compare --insight ab', '--flush compare'),
     ('benchkv', '', '--flush compare --backend direct', '--flush compare'),
@@ -65,7 +63,6 @@ RELATIONS = [
     ('benchkv', '', '--sweep nonsense', '--sweep'),
     ('benchkv', '', '--ranks 2', 'mpirun -n 2'),
     ('benchkv', '', '--keys 4M --value-size 4096', 'with -m'),
-    ('benchkv', '', '--memory-limit 1M --keys 100000', '--memory-limit 1M'),
     ('benchkv', '', '--name a/b', 'segment name'),
     ('benchkv-client', '', '--clients 1', '--attach'),
     ('benchkv-client', '', '--attach x --clients 0', '--clients'),
@@ -175,18 +172,18 @@ def ranks(every):
 
 
 def attached(every):
-    """A daemon that lives: a client that asks for too much, a name that is taken, a segment of another version."""
-    kv, client = every['benchkv'], every['benchkv-client']
-    name = f'bad_input.{os.getpid()}'
+    """A service that lives: a client that asks for too much, a name that is taken, a segment of another version."""
+    client, name = every['benchkv-client'], f'bad_input.{os.getpid()}'
     env = dict(os.environ, RUNTIME_DIRECTORY=runtime)
-    with subprocess.Popen(kv.command('', *f'--clients 0 --serve 2 --name {name} --seconds 50 --quiet'.split()), env=env,
-                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as daemon:
+    with subprocess.Popen(every['kvd'].command('', *f'--clients 2 --name {name}'.split()), env=env,
+                          stderr=subprocess.PIPE, text=True) as daemon:
         try:
-            if not any(f'--attach {name}' in line for line in daemon.stdout):
-                yield 'the daemon did not start'
+            if not any(f"serves '{name}'" in line for line in daemon.stderr):
+                yield 'the service did not start'
                 return
-            yield refused('too many clients', client.command('', '--attach', name, '--clients', '3'), 'larger --serve')
-            yield refused('a name that is taken', kv.command('', '--name', name), name)
+            yield refused('too many clients', client.command('', '--attach', name, '--clients', '3'),
+                          'larger --clients')
+            yield refused('a name that is taken', every['benchkv'].command('', '--name', name), name)
             with open(f'/dev/shm/crpc.{name}', 'rb') as f:
                 text = bytearray(f.read())
             text[8] = 255

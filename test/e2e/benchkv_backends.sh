@@ -85,7 +85,6 @@ bad() { # NAMES ARG...
 bad --sweep --sweep clients
 bad --clients --sweep clients=1,100000
 bad --backend --sweep backend=copyrpc,unknown
-bad --serve --backend direct --clients 1 --serve 2
 ok "what does not fit a sweep is reported before it starts"
 
 one 60 --sweep clients=1,2,3,4,5,6,7,8 --seconds 1 --repeat 10 >"$TMP/int.out" 2>"$TMP/int.err" &

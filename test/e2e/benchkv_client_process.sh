@@ -11,11 +11,7 @@ attach() { # SECONDS ARG...
 	timeout -k 2 "$limit" "$BENCHKV_CLIENT" --attach "$SEGMENT" --verify --warmup 0.1 "$@"
 }
 
-one 120 --clients 0 --serve 4 --value-size 100 --seconds 100 --quiet \
-	--json "$TMP/serve.jsonl" >"$TMP/serve.out" 2>"$TMP/serve.err" &
-daemon=$!
-BACKGROUND="$BACKGROUND $daemon"
-wait_for 30 "$TMP/serve.out" "benchkv-client --attach $SEGMENT"
+serve served --clients 4 --keys 1024 --value-size 100
 
 attach 30 --clients 2 --depth 4 --seconds 1 --json "$TMP/c1.jsonl" >"$TMP/c1.out" 2>&1 &
 first=$!
@@ -49,23 +45,15 @@ attach 30 --clients 4 --seconds 0.5 --json "$TMP/c6.jsonl" >"$TMP/c6.out" 2>&1 |
 check_json "$TMP/c6.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"] > 10'
 ok "after 65,536 clients more are served"
 
-kill -0 $daemon 2>/dev/null || fail "the daemon did not survive it"
-kill -INT "$(running ranks_pids)"
-wait $daemon || fail "the daemon ended with $?"
-served=$(grep -o 'served [0-9]*' "$TMP/serve.out" | tail -1)
-[ "${served##* }" -gt 1000 ] || fail "the report does not count what was served: '$served'"
-nothing_left "the daemon"
-ok "the daemon ended cleanly, with $served"
+stop served
+ok "the daemon ended cleanly"
 
 # The daemon is killed under a working client.
-one 60 --clients 0 --serve 4 --seconds 50 --quiet >"$TMP/serve.out" 2>"$TMP/serve.err" &
-daemon=$!
-BACKGROUND="$BACKGROUND $daemon"
-wait_for 30 "$TMP/serve.out" "benchkv-client --attach $SEGMENT"
+serve killed --clients 4 --keys 1024
 attach 30 --clients 2 --seconds 20 >"$TMP/c4.out" 2>"$TMP/c4.err" &
 client=$!
 sleep 1
-kill -9 "$(running ranks_pids)"
+kill -9 "$(cat "$TMP/killed.ready")"
 wait $client
 rc=$?
 [ $rc = 1 ] || fail "the client of a killed daemon ended with $rc"

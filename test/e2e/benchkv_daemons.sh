@@ -73,27 +73,17 @@ check_json "$TMP/few.jsonl" 'sorted(x["clients"] for x in d) == [0, 0, 1]'
 ok "more daemons than clients"
 
 # Client processes attach to one daemon, which passes on what it does not own.
-serve() {
-	local daemon d
-	timeout -k 2 60 "$BENCHKV" --no-huge -- --name "$SEGMENT" --daemons 2 --clients 0 --serve 3 --seconds 50 \
-		--quiet >"$TMP/serve.out" 2>"$TMP/serve.err" &
-	daemon=$!
-	BACKGROUND="$BACKGROUND $daemon"
-	for d in 0 1; do
-		wait_for 30 "$TMP/serve.out" "benchkv-client --attach $SEGMENT.0.$d"
-		timeout -k 2 30 "$BENCHKV_CLIENT" --attach "$SEGMENT.0.$d" --clients 3 --depth 4 --verify --warmup 0.1 \
-			--seconds 0.5 --json "$TMP/attach$d.jsonl" >"$TMP/attach$d.out" 2>&1 ||
-			fail "the clients of daemon $d ended with $?"
-		check_json "$TMP/attach$d.jsonl" 'k[0]["verify_errors"] == 0' \
-			'k[0]["sent"] == k[0]["answered"] > 10' 'k[0]["failed"] == 0' \
-			'k[0]["forwarded_ops_per_s"] > 0 and k[0]["local_ops_per_s"] > 0'
-	done
-	kill -INT "$(running ranks_pids)"
-	wait $daemon || fail "the daemons ended with $?"
-	nothing_left "the daemons"
-	ok "client processes at either daemon"
-}
-serve
+serve served --daemons 2 --clients 3 --keys 1024
+for d in 0 1; do
+	timeout -k 2 30 "$BENCHKV_CLIENT" --attach "$SEGMENT.0.$d" --clients 3 --depth 4 --verify --warmup 0.1 \
+		--seconds 0.5 --json "$TMP/attach$d.jsonl" >"$TMP/attach$d.out" 2>&1 ||
+		fail "the clients of daemon $d ended with $?"
+	check_json "$TMP/attach$d.jsonl" 'k[0]["verify_errors"] == 0' \
+		'k[0]["sent"] == k[0]["answered"] > 10' 'k[0]["failed"] == 0' \
+		'k[0]["forwarded_ops_per_s"] > 0 and k[0]["local_ops_per_s"] > 0'
+done
+stop served
+ok "client processes at either daemon"
 
 command -v mpirun >/dev/null || finish
 

@@ -3,8 +3,7 @@
 #
 # What all clients of a run saw together is what one copy of each key would have shown: two ranks
 # with compare-and-swap and deletes, also when one of them is killed (-9), whose history stays behind. A history
-# in which one answer is changed is found out. A snapshot has every acknowledged write, and is what
-# the next run begins with; one that is damaged or of another run is refused.
+# in which one answer is changed is found out.
 . "$(dirname "$0")/benchkv_lib.sh"
 need mpirun python3
 
@@ -76,47 +75,4 @@ grep -q 'had no room' "$TMP/full.err" || fail "it was not said that the history 
 "$LINCHECK" "$TMP"/full.* 2>"$TMP/lincheck.err"
 [ $? = 2 ] || fail "a history that lacks operations was checked"
 ok "a history that is full is reported and not taken for a whole one"
-
-# One client, one call at a time: the last write that was acknowledged is what must be there.
-one 30 --clients 1 --keys 200 --delete-ratio 0.2 --rate 20000 --seconds 0.5 --quiet \
-	--history "$TMP/s" --snapshot "$TMP/snap" >"$TMP/s.out" 2>"$TMP/s.err" ||
-	fail "a run with --snapshot ended with $?"
-python3 - "$TMP"/s.0.* "$TMP/snap.0" <<'EOF' || fail "the snapshot is not what was written"
-import struct, sys
-h, s = (open(f, "rb").read() for f in sys.argv[1:])
-want = {}
-for i in range(struct.unpack_from("<Q", h, 16)[0]):
-    key, _, _, value, _, _, _, kind, state = struct.unpack_from("<QQQQQQIBB", h, 64 + 64 * i)
-    if kind == 0 and state == 1:
-        want[key] = value
-    if kind == 2:
-        want.pop(key, None)
-at, have = 64, {}
-for _ in range(struct.unpack_from("<Q", s, 24)[0]):
-    _, length, _, key, value = struct.unpack_from("<QIIQQ", s, at)
-    have[key] = value
-    at += 16 + 8 + length
-assert at + 4 == len(s), "length"
-assert have == want and len(have) > 50, (len(have), len(want))
-EOF
-one 30 --clients 4 --keys 200 --seconds 0.3 --verify --quiet --restore "$TMP/snap" \
-	--snapshot "$TMP/next" >"$TMP/r.out" 2>"$TMP/r.err" || fail "a run with --restore ended with $?"
-grep -q 'verify_errors [1-9]' "$TMP/r.out" && fail "the restored run has errors"
-ok "a snapshot has every acknowledged write, and the next run begins with it"
-
-refused() { # WHAT ARG...
-	local what=$1
-	shift
-	one 30 --seconds 0.1 --quiet "$@" >"$TMP/ref.out" 2>"$TMP/ref.err"
-	[ $? = 2 ] || fail "--restore of $what ended with $?"
-	grep -q -- '--restore' "$TMP/ref.err" || fail "--restore of $what: $(cat "$TMP/ref.err")"
-}
-refused "no file" --restore "$TMP/none"
-refused "another key size" --restore "$TMP/snap" --key-size 16
-refused "too many keys" --restore "$TMP/snap" --keys 10
-truncate -s -1 "$TMP/snap.0"
-refused "a short file" --restore "$TMP/snap"
-printf 'X' | dd of="$TMP/next.0" bs=1 seek=100 conv=notrunc 2>/dev/null
-refused "a changed file" --restore "$TMP/next"
-ok "what is no snapshot of this store is refused"
 finish

@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
 # Values up to 1 MiB, every answer verified: one rank, several daemons, two ranks, a mix of sizes, with
-# versions and ends of life, a restart from a snapshot, a full store, and a client that is killed with
-# its hands full.
+# versions and ends of life, a full store, and a client that is killed with its hands full.
 . "$(dirname "$0")/benchkv_lib.sh"
 need mpirun
 MIB=1048576
@@ -51,26 +50,13 @@ two 90 --quiet --warmup 0 --cooldown 0 --clients 4 --depth 2 --keys 5 --value-si
 nothing_left "history"
 ok "history"
 
-alone save --clients 2 --depth 2 --keys 16 --value-size 64-$MIB --seconds 0.5 --snapshot "$TMP/snap"
-alone load --clients 2 --depth 2 --keys 16 --value-size 64-$MIB --seconds 0.5 --restore "$TMP/snap"
-
 one 30 --backend direct --value-size $MIB --keys 16 --seconds 1 >"$TMP/direct.out" 2>"$TMP/direct.err" &&
 	fail "direct: took large values"
 grep -q -- "--backend copyrpc" "$TMP/direct.err" || fail "direct: does not say what to do"
 ok "a backend without ipc refuses them"
 
-# 32 keys of 1 MiB do not fit: puts of new keys are refused at some point, those that are there go on.
-one 60 --quiet --warmup 0 --cooldown 0 --clients 2 --depth 2 --keys 32 --value-size $MIB --memory-limit 16M \
-	>"$TMP/limit.out" 2>"$TMP/limit.err" && fail "limit: 32 MiB went into 16"
-grep -q -- "--memory-limit 16M" "$TMP/limit.err" || fail "limit: does not name the option"
-ok "a store that cannot begin within --memory-limit is refused"
-
 # Clients of other processes; one is killed at random with blocks in its hands, again and again.
-one 120 --clients 0 --serve 4 --keys 32 --value-size $MIB --seconds 100 --quiet >"$TMP/serve.out" \
-	2>"$TMP/serve.err" &
-BACKGROUND+=" $!"
-SERVER=$!
-wait_for 20 "$TMP/serve.out" "benchkv-client --attach"
+serve kills --clients 4 --keys 32 --value-size $MIB
 for check in sizes hostile; do
 	timeout 60 "$KV_LARGE" "$SEGMENT" $check >"$TMP/$check.out" 2>"$TMP/$check.err" ||
 		fail "kv_large $check ended with $?"
@@ -90,50 +76,44 @@ done
 	fail "after the kills: benchkv-client ended with $?"
 check_json "$TMP/after.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] == 0' \
 	'k[0]["sent"] == k[0]["answered"] > 4'
-kill -INT "$(running ranks_pids)"
-wait $SERVER
-nothing_left "kills"
+stop kills
 ok "what killed clients held came back"
 
 # As many calls as are admitted have room, however many a client would like to have open.
-one 120 --clients 0 --serve 16 --keys 64 --value-size 100000 --seconds 100 --quiet >"$TMP/deep_serve.out" \
-	2>"$TMP/deep_serve.err" &
-BACKGROUND+=" $!"
-SERVER=$!
-wait_for 20 "$TMP/deep_serve.out" "benchkv-client --attach"
+serve deep --clients 16 --keys 64 --value-size 100000
 "$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 16 --depth 64 --quiet --verify --warmup 0 --cooldown 0 --cas \
-	--seconds 2 --json "$TMP/deep.jsonl" >"$TMP/deep.out" 2>"$TMP/deep.err" ||
+	--seconds 2 --json "$TMP/deep.jsonl" >"$TMP/deep_client.out" 2>"$TMP/deep_client.err" ||
 	fail "deep: benchkv-client ended with $?"
 check_json "$TMP/deep.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] == 0' \
 	'k[0]["sent"] == k[0]["answered"] > 64'
-kill -INT "$(running ranks_pids)"
-wait $SERVER
-nothing_left "deep"
+stop deep
 ok "16 clients with 64 calls each"
 
 # A value that no store of this run takes is refused, also where requests to its rank wait for room.
-two 120 --clients 0 --serve 2 --keys 16 --value-size 600000 --seconds 100 --quiet >"$TMP/beyond_serve.out" \
+BENCHKV=$KVD two 120 --clients 2 --keys 16 --value-size 600000 >"$TMP/beyond_serve.out" \
 	2>"$TMP/beyond_serve.err" &
 BACKGROUND+=" $!"
-SERVER=$!
-wait_for 20 "$TMP/beyond_serve.out" "benchkv-client --attach $SEGMENT.0"
-wait_for 20 "$TMP/beyond_serve.out" 'clients x QD'
+SERVICE=$!
+wait_for 20 "$TMP/beyond_serve.err" 'rank 0 of 2 serves'
 timeout 60 "$KV_LARGE" "$SEGMENT.0" beyond >"$TMP/beyond.out" 2>"$TMP/beyond.err" ||
 	fail "kv_large beyond ended with $?"
-kill -INT "$(running ranks_pids 0)"
-wait $SERVER
+RANKS=kvd
+kill $(running ranks_pids)
+wait $SERVICE
 [ "$(rank_rc 0) $(rank_rc 1)" = "0 0" ] || fail "beyond: ranks ended with $(rank_rc 0) $(rank_rc 1)"
 nothing_left "beyond"
+RANKS=benchkv
 ok "a value that is too large, behind a backlog"
 
-one 120 --clients 0 --serve 1 --empty --capacity 100 --memory-limit 16M --value-size $MIB --seconds 100 \
-	--quiet >"$TMP/full_serve.out" 2>"$TMP/full_serve.err" &
-BACKGROUND+=" $!"
-SERVER=$!
-wait_for 20 "$TMP/full_serve.out" "benchkv-client --attach"
-timeout 60 "$KV_LARGE" "$SEGMENT" full >"$TMP/full.out" 2>"$TMP/full.err" || fail "kv_large full ended with $?"
-kill -INT "$(running ranks_pids)"
-wait $SERVER
-nothing_left "full"
+serve full --clients 1 --keys 100 --memory-limit 16M --value-size $MIB
+timeout 60 "$KV_LARGE" "$SEGMENT" full >"$TMP/full_client.out" 2>"$TMP/full_client.err" ||
+	fail "kv_large full ended with $?"
+"$BENCHKV_CLIENT" --attach "$SEGMENT" --clients 1 --quiet --verify --warmup 0 --cooldown 0 --seconds 0.5 \
+	--json "$TMP/no_space.jsonl" >"$TMP/no_space.out" 2>"$TMP/no_space.err" ||
+	fail "a client of a full store ended with $?"
+check_json "$TMP/no_space.jsonl" 'k[0]["no_space"] > 0' 'k[0]["verify_errors"] == 0' \
+	'k[0]["sent"] == k[0]["answered"] > 4'
+grep -q 'no_space [0-9]' "$TMP/no_space.out" || fail "the report does not say that the store was full"
+stop full
 ok "a full store refuses and keeps what it has"
 finish

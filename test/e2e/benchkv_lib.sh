@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# For the end-to-end tests of benchkv. Sourced. Needs BENCHKV, BENCHKV_CLIENT, SOFT_MLX5 and
+# For the end-to-end tests of benchkv. Sourced. Needs BENCHKV, BENCHKV_CLIENT, KVD, SOFT_MLX5 and
 # SOFT_MLX5_LIB in the environment.
 set -u
 
@@ -19,7 +19,7 @@ export RUNTIME_DIRECTORY=$TMP/run
 mkdir "$RUNTIME_DIRECTORY"
 
 cleanup() {
-	for pid in $BACKGROUND $(ranks_pids) $(pids_of benchkv-client); do
+	for pid in $BACKGROUND $(ranks_pids) $(pids_of benchkv-client) $(pids_of kvd); do
 		kill -9 "$pid" 2>/dev/null
 	done
 	rm -rf "$TMP" "/dev/shm/crpc.$SEGMENT"*
@@ -83,10 +83,11 @@ pids_of() { # NAME
 	done
 }
 
-# Pids of the benchkv processes of this test; with a rank, of that one.
+# Pids of the benchkv processes of this test, or of the program RANKS; with a rank, of that one.
+RANKS=benchkv
 ranks_pids() { # [RANK]
 	local pid
-	for pid in $(pids_of benchkv); do
+	for pid in $(pids_of "$RANKS"); do
 		[ $# = 0 ] || [ "$(env_of "$pid" PMIX_RANK)" = "$1" ] || continue
 		echo "$pid"
 	done
@@ -108,6 +109,22 @@ one() { # SECONDS ARG...: one rank alone
 	local limit=$1
 	shift
 	timeout -k 2 "$limit" "$BENCHKV" --no-huge -- --name "$SEGMENT" "$@"
+}
+
+# A service in the background, ready for clients of other processes; SERVICE waits for its end.
+serve() { # NAME ARG...: its output and the file with its pid have that name
+	local ready=$TMP/$1.ready
+	timeout -k 2 120 "$KVD" --no-huge -m 64 -- --name "$SEGMENT" --ready-file "$ready" "${@:2}" \
+		>"$TMP/$1.out" 2>"$TMP/$1.err" &
+	SERVICE=$!
+	BACKGROUND="$BACKGROUND $SERVICE"
+	wait_for 30 "$ready" '[0-9]'
+}
+
+stop() { # NAME: of such a service, which leaves nothing
+	kill "$(cat "$TMP/$1.ready")" || fail "$1: the service did not survive it"
+	wait "$SERVICE" || fail "$1: the service ended with $?"
+	nothing_left "$1"
 }
 
 # Each rank keeps its exit code: what mpirun makes of them is its own affair.

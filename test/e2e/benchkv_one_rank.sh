@@ -65,11 +65,5 @@ done
 mkdir -p "$RUNTIME_DIRECTORY/dpdk/crpc.$(cat "$TMP/zombie")"
 : >"$RUNTIME_DIRECTORY/dpdk/crpc.$(cat "$TMP/zombie")/dpdk_telemetry.v2"
 load 'after a dead one' --clients 1 --seconds 0.3
-# A store that is full refuses new keys, says so, and keeps what it has.
-one 30 --empty --capacity 10 --keys 100 --clients 2 --seconds 0.3 --warmup 0 --verify --quiet \
-	--json "$TMP/full.jsonl" >"$TMP/full.out" 2>"$TMP/full.err" || fail "a run with a full store ended with $?"
-check_json "$TMP/full.jsonl" 't["no_space"] > 0' 't["verify_errors"] == 0' 't["sent"] == t["answered"] > 10'
-grep -q 'no_space [0-9]' "$TMP/full.out" || fail "the report does not say that the store was full"
-ok "$(grep -o 'no_space [0-9]*' "$TMP/full.out" | tail -1)"
 
 finish

@@ -7,11 +7,10 @@
 #
 #     ranks    a rank
 #     backends a rank, of a run with another backend than copyrpc
-#     history  a rank; what all clients saw, the dead one's too, is linearizable, and the survivor's store at
-#              the end, read from its snapshot, has every write that was acknowledged
-#     clients  a client process of a rank with two daemons, which says so, while another one works
+#     history  a rank; what all clients saw, the dead one's too, is linearizable
+#     clients  a client process of a kvd with two daemons, while another one works
 #     hung     a rank that is stopped: it lives, so it is lost only when it does not answer for long
-#     served   a rank that serves client processes; those of the other go on, its own get an error
+#     served   a kvd that serves client processes; those of the other go on, its own get an error
 #     start    a rank at any time from its start on, without recovery: the launcher ends the other
 . "$(dirname "$0")/benchkv_lib.sh"
 need mpirun
@@ -49,7 +48,7 @@ nap() { # LEAST_MS SPAN_MS: a random time
 # Starts two ranks with the options and ARGS, in the background: MPI.
 start_two() { # OPTION...
 	MPIRUN_ARGS=--enable-recovery
-	two 90 --quiet "${ARGS[@]}" "$@" >"$TMP/round.out" 2>"$TMP/round.err" &
+	two 90 "${ARGS[@]}" "$@" >"$TMP/round.out" 2>"$TMP/round.err" &
 	MPI=$!
 	MPIRUN_ARGS=
 	BACKGROUND="$BACKGROUND $MPI"
@@ -57,19 +56,19 @@ start_two() { # OPTION...
 
 # Kills a rank of them; its peer reports it in time, and once.
 kill_one() { # VICTIM
-	local survivor=$((1 - $1)) t0
+	local t0
 	t0=$(date +%s%N)
 	kill -9 "$(running ranks_pids "$1")" || fail "rank $1 does not run"
-	wait_for 6 "$TMP/round.err" "rank $survivor: lost rank $1"
+	wait_for 6 "$TMP/round.err" "lost rank $1"
 	TOOK=$((($(date +%s%N) - t0) / 1000000))
 	told_in_time $TOOK
 	[ "$TOOK" -le "$worst" ] || worst=$TOOK
 	[ "$(grep -c 'lost rank' "$TMP/round.err")" = 1 ] || fail "the loss was reported more than once"
 }
 
-survivor_ended() { # SURVIVOR
+survivor_ended() { # SURVIVOR [STATUS]
 	wait "$MPI"
-	[ "$(rank_rc "$1")" = 1 ] || fail "the survivor ended with $(rank_rc "$1"), not 1"
+	[ "$(rank_rc "$1")" = "${2:-1}" ] || fail "the survivor ended with $(rank_rc "$1"), not ${2:-1}"
 }
 
 # The next run: it takes the names of the dead over, and leaves nothing.
@@ -102,76 +101,30 @@ round_ranks() {
 	next_run
 }
 
-# Adds to a history what the snapshots of the survivor have, as gets after everything else; with "stale" a
-# key's first value instead, as if all writes to it had been lost.
-read_at_end() { # OUT good|stale SNAPSHOT... -- HISTORY...
-	python3 - "$@" <<'EOF2'
-import struct, sys
-out, how = sys.argv[1:3]
-cut = sys.argv.index("--")
-first, last, written = {}, 0, {}
-for name in sys.argv[cut + 1:]:
-    h = open(name, "rb").read()
-    for i in range(struct.unpack_from("<Q", h, 16)[0]):
-        key, call, ret, value, _, _, _, kind, state = struct.unpack_from("<QQQQQQIBB", h, 64 + 64 * i)
-        last = max(last, call, ret)
-        if kind in (0, 3) and state == 1:
-            written[key] = written.get(key, 0) + 1
-            if key not in first or call < first[key][0]:
-                first[key] = (call, value)
-ops, stale = [], False
-for name in sys.argv[3:cut]:
-    s, at = open(name, "rb").read(), 64
-    for _ in range(struct.unpack_from("<Q", s, 24)[0]):
-        _, length, _, key, value = struct.unpack_from("<QIIQQ", s, at)
-        at += 16 + 8 + length
-        if how == "stale" and not stale and written.get(key, 0) > 2 and value != first[key][1]:
-            value, stale = first[key][1], True
-        ops.append(struct.pack("<QQQQQQIBBHQ", key, last + 1, last + 2, 0, 0, value, 99999, 1, 1, 0, 0))
-if not ops or (how == "stale" and not stale):
-    sys.exit("nothing to read at the end")
-with open(out, "wb") as f:
-    f.write(struct.pack("<QIIQQ32x", 0x5453494843505243, 1, 64, len(ops), 0) + b"".join(ops))
-EOF2
-}
-
 round_history() {
-	local victim=$((RANDOM % 2)) survivor i daemons snaps=()
-	survivor=$((1 - victim))
+	local victim=$((RANDOM % 2))
 	pick --daemons 1 2 3
-	daemons=${ARGS[-1]}
 	pick --clients 4 8
 	pick --delegate none flux
 	pick --route daemon client
 	pick --delete-ratio 0 0.1
 	[ $((RANDOM % 2)) = 0 ] || ARGS+=(--cas)
 	start_two --keys 5 --read-ratio 0.4 --rate 10000 --warmup 0.1 --seconds 2.5 --verify --seed $RANDOM \
-		--history "$TMP/round.h" --history-ops 300k --snapshot "$TMP/round.snap" --json "$TMP/round.jsonl"
+		--history "$TMP/round.h" --history-ops 300k --json "$TMP/round.jsonl"
 	wait_for 30 "$TMP/round.out" 'clients x QD'
 	nap 0 1000
 	kill_one $victim
-	survivor_ended $survivor
+	survivor_ended $((1 - victim))
 	check_json "$TMP/round.jsonl" 'len(k) == 1' 'k[0]["verify_errors"] == 0' 'k[0]["sent"] == k[0]["answered"]'
-	for i in $(seq $((survivor * daemons)) $((survivor * daemons + daemons - 1))); do
-		snaps+=("$TMP/round.snap.$i")
-	done
-	read_at_end "$TMP/round.end" good "${snaps[@]}" -- "$TMP"/round.h.* || fail "no snapshot to read"
-	"$LINCHECK" "$TMP"/round.h.* "$TMP/round.end" >"$TMP/round.lincheck" 2>&1 ||
+	"$LINCHECK" "$TMP"/round.h.* >"$TMP/round.lincheck" 2>&1 ||
 		fail "not linearizable: $(cat "$TMP/round.lincheck")"
-	read_at_end "$TMP/round.end" stale "${snaps[@]}" -- "$TMP"/round.h.* || fail "no snapshot to read"
-	"$LINCHECK" "$TMP"/round.h.* "$TMP/round.end" >"$TMP/round.stale" 2>&1
-	[ $? = 1 ] || fail "lost writes were not found: $(cat "$TMP/round.stale")"
 	next_run
 }
 
 round_clients() {
-	local daemon witness victim
+	local witness victim
 	pick --value-size 8 1000
-	timeout -k 2 60 "$BENCHKV" --no-huge -- --name "$SEGMENT" --daemons 2 --clients 0 --serve 4 --seconds 50 \
-		--quiet "${ARGS[@]}" >"$TMP/round.out" 2>"$TMP/round.err" &
-	daemon=$!
-	BACKGROUND="$BACKGROUND $daemon"
-	wait_for 30 "$TMP/round.out" "benchkv-client --attach $SEGMENT.0.1"
+	serve round --daemons 2 --clients 4 --keys 1024 "${ARGS[@]}"
 	timeout -k 2 30 "$BENCHKV_CLIENT" --attach "$SEGMENT.0.0" --clients 2 --depth 4 --verify --warmup 0.1 \
 		--delete-ratio 0.2 --seconds 1.5 --json "$TMP/round.jsonl" >"$TMP/witness.out" 2>&1 &
 	witness=$!
@@ -180,7 +133,6 @@ round_clients() {
 	victim=$!
 	nap 200 400
 	kill -9 "$(pgrep -P $victim)" || fail "the victim does not run"
-	wait_for 4 "$TMP/round.err" 'died with their process'
 	wait $victim 2>/dev/null
 	wait $witness || fail "the clients that live ended with $?"
 	check_json "$TMP/round.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] == 0' \
@@ -188,9 +140,7 @@ round_clients() {
 	# Its places are free again.
 	timeout -k 2 30 "$BENCHKV_CLIENT" --attach "$SEGMENT.0.0" --clients 4 --verify --warmup 0 --seconds 0.2 \
 		>"$TMP/after.out" 2>&1 || fail "four places are not free: $?"
-	kill -INT "$(running ranks_pids)"
-	wait $daemon || fail "the daemons ended with $?"
-	nothing_left "the daemons"
+	stop round
 }
 
 attach() { # RANK FILE SECONDS ARG...: in the background; CLIENT
@@ -204,15 +154,14 @@ attach() { # RANK FILE SECONDS ARG...: in the background; CLIENT
 }
 
 round_served() {
-	local victim=$((RANDOM % 2)) survivor theirs ours
+	local victim=$((RANDOM % 2)) survivor theirs ours RANKS=kvd
 	survivor=$((1 - victim))
 	pick --daemons 1 2
 	DAEMONS=${ARGS[-1]}
 	pick --value-size 8 1000
-	start_two --clients 0 --serve 4 --seconds 50
-	wait_for 30 "$TMP/round.out" "benchkv-client --attach $SEGMENT.0"
-	wait_for 30 "$TMP/round.out" "benchkv-client --attach $SEGMENT.1"
-	wait_for 30 "$TMP/round.out" 'clients x QD'
+	BENCHKV=$KVD start_two --clients 4 --keys 1024
+	wait_for 30 "$TMP/round.err" 'rank 0 of 2 serves .* 2 ranks up'
+	wait_for 30 "$TMP/round.err" 'rank 1 of 2 serves .* 2 ranks up'
 	attach $victim theirs 20 --depth $((1 + RANDOM % 8))
 	theirs=$CLIENT
 	attach $survivor ours 3.5 --depth $((1 + RANDOM % 8)) --delete-ratio 0.1 --json "$TMP/round.jsonl"
@@ -229,8 +178,9 @@ round_served() {
 	wait $ours && fail "operations failed, and their clients ended with 0"
 	check_json "$TMP/round.jsonl" 'k[0]["verify_errors"] == 0' 'k[0]["failed"] > 0' \
 		'k[0]["sent"] == k[0]["answered"] > 10'
-	kill -INT "$(running ranks_pids $survivor)"
-	survivor_ended $survivor
+	kill "$(running ranks_pids $survivor)"
+	survivor_ended $survivor 0
+	RANKS=benchkv
 	next_run
 }
 

@@ -34,12 +34,9 @@ def programs(build, tools, scratch):
         return [os.path.join(build, 'apps', name, name)] + [str(word) for word in words]
 
     def benchkv(rng, seconds):
-        words = ['--no-huge', '-m', 64, '--', '--clients', rng.choice((1, 4, 16)),
-                 '--depth', rng.choice((1, 4)), '--daemons', rng.choice((1, 1, 2)),
-                 '--value-size', rng.choice((8, 100, 1000)), '--seconds', seconds, '--quiet']
-        if rng.random() < 0.3:
-            words += ['--snapshot', os.path.join(scratch, 'snapshot')]
-        return words
+        return ['--no-huge', '-m', 64, '--', '--clients', rng.choice((1, 4, 16)),
+                '--depth', rng.choice((1, 4)), '--daemons', rng.choice((1, 1, 2)),
+                '--value-size', rng.choice((8, 100, 1000)), '--seconds', seconds, '--quiet']
 
     def ranks(rng, seconds):
         recover = ['--enable-recovery'] if rng.random() < 0.5 else []
@@ -53,16 +50,18 @@ def programs(build, tools, scratch):
     def served(rng, seconds):
         name = 'signals'  # one name: who serves it next removes what a killed server left
         client = os.path.join(build, 'apps', 'benchkv', 'benchkv-client')
-        return ['sh', '-c', '"$0" --no-huge -m 64 -- --clients 0 --serve 4 --name %s --seconds %s '
-                '--quiet & "$1" --name %s --seconds %s --clients 2; wait' %
-                (name, seconds, name, seconds)] + app('benchkv') + [client]
+        more = ['--snapshot', os.path.join(scratch, 'snapshot')] if rng.random() < 0.3 else []
+        return ['sh', '-c', 'client=$1 name=$2 seconds=$3; shift 3; '
+                'timeout "$seconds" "$0" --no-huge -m 64 -- --name "$name" --keys 1024 "$@" & '
+                '"$client" --attach "$name" --seconds "$seconds" --clients 2; wait'] + \
+            app('kvd') + [client, name, str(seconds)] + more
 
     def slices(count):
         return max(1, int(count))
     return {
         'benchkv': lambda rng, s: app('benchkv', *benchkv(rng, s)),
         'benchkv ranks': ranks,
-        'benchkv served': served,
+        'kvd': served,
         'ringbench': lambda rng, s: app(
             'ringbench', '-l', '0,1', '--no-huge', '--',
             '--pattern', rng.choice(('rpc', 'stream', 'flux', 'mesh')), '--seconds', s / 20,
