@@ -6,6 +6,7 @@
 #include <numaif.h>
 #include <rte_lcore.h>
 
+#include "app_cores.h"
 #include "app_eal.h"
 #include "map.h"
 
@@ -14,7 +15,7 @@
 unsigned int
 kv_map_node(unsigned int lcore)
 {
-	int node = numa_available() < 0 ? -1 : numa_node_of_cpu(app_eal_core_of(lcore));
+	int node = app_cores_node("/sys", app_eal_core_of(lcore));
 
 	return node < 0 ? 0 : (unsigned int)node;
 }
@@ -35,20 +36,7 @@ node_of(void *p)
 int
 kv_map_device_node(const char *device)
 {
-	char path[128];
-	int node = -1;
-	FILE *f;
-
-	/* What follows a comma is not its name. */
-	snprintf(path, sizeof(path), "/sys/class/infiniband/%.*s/device/numa_node",
-		device != NULL ? (int)strcspn(device, ",") : 0, device != NULL ? device : "");
-	f = device == NULL || device[0] == '\0' ? NULL : fopen(path, "r");
-	if (f == NULL)
-		return -1;
-	if (fscanf(f, "%d", &node) != 1)
-		node = -1;
-	fclose(f);
-	return node;
+	return device == NULL || device[0] == '\0' ? -1 : app_cores_device_node("/sys", device);
 }
 
 static void

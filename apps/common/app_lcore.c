@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "app_cores.h"
 #include "app_fail.h"
 #include "app_lcore.h"
 #include "app_opt.h"
@@ -45,33 +46,23 @@ card_get(struct app_boot *boot, uint32_t rank, const char *key, cpu_set_t *set)
 	return strncmp(card.host, host, sizeof(host)) != 0;
 }
 
-/* The part'th of `parts` equal runs of cores in the set, at most max of them. */
+/* The part'th of `parts` equal runs of cores, the best first, each of at most max. */
 static void
-set_slice(const cpu_set_t *set, uint32_t part, uint32_t parts, uint32_t max, cpu_set_t *out)
+cores_slice(const struct app_cores *cores, uint32_t part, uint32_t parts, uint32_t max,
+	cpu_set_t *out)
 {
-	uint32_t count = (uint32_t)CPU_COUNT(set), first, last, seen = 0;
+	uint32_t len = (uint32_t)crpc_min(max, crpc_max(cores->n / parts, 1));
 
-	if (count >= parts) {
-		first = part * count / parts;
-		last = (part + 1) * count / parts;
-	} else {
-		first = part % count;
-		last = first + 1;
-	}
-	last = (uint32_t)crpc_min(last, (uint64_t)first + max);
 	CPU_ZERO(out);
-	for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-		if (!CPU_ISSET(cpu, set))
-			continue;
-		if (seen >= first && seen < last)
-			CPU_SET(cpu, out);
-		seen++;
-	}
+	for (uint32_t i = 0; i < len; i++)
+		CPU_SET(cores->cpu[(part * len + i) % cores->n], out);
 }
 
 int
-app_lcore_choose(struct app_boot *boot, uint32_t max, cpu_set_t *set)
+app_lcore_choose(struct app_boot *boot, const char *device, uint32_t max, cpu_set_t *set)
 {
+	bool nic = device != NULL || boot->size > 1;
+	struct app_cores cores;
 	uint32_t before = 0, sharers = 1;
 	cpu_set_t mine, theirs;
 	int rc;
@@ -92,7 +83,8 @@ app_lcore_choose(struct app_boot *boot, uint32_t max, cpu_set_t *set)
 			before += rank < boot->rank;
 		}
 	}
-	set_slice(&mine, before, sharers, max, set);
+	app_cores_order("/sys", &mine, nic ? app_cores_device_node("/sys", device) : -1, &cores);
+	cores_slice(&cores, before, sharers, max, set);
 	return 0;
 }
 
@@ -118,13 +110,13 @@ app_lcore_shared(struct app_boot *boot, const cpu_set_t *set, bool *shared)
 }
 
 int
-app_lcore_start(struct app_boot *boot, const struct app_args *args, uint32_t max, cpu_set_t *set,
-	bool *shared)
+app_lcore_start(struct app_boot *boot, const struct app_args *args, const char *device,
+	uint32_t max, cpu_set_t *set, bool *shared)
 {
 	int rc = app_boot_watch(boot);
 
 	if (rc == 0)
-		rc = app_lcore_choose(boot, max, set);
+		rc = app_lcore_choose(boot, device, max, set);
 	if (rc != 0)
 		return app_fail_once("the ranks did not all come to the start: %s; one has died, "
 				     "or its host is too busy: start again",

@@ -8,7 +8,7 @@
  *
  * A launcher may bind each rank to cores of its own, or leave all ranks on all cores. The ranks
  * exchange their affinity: where masks are disjoint each rank keeps its own; where several
- * ranks have the same mask they divide it; where there are fewer cores than ranks they share, and
+ * ranks have the same mask they divide it, the best cores first (app_cores.h); where there are fewer cores than ranks they share, and
  * their loops must yield (crpc_idle.h).
  */
 
@@ -23,6 +23,8 @@
  *
  * @param boot
  *   The ranks; all of them call this.
+ * @param device
+ *   RDMA device near which cores are taken first; NULL: the first one if there are other ranks.
  * @param max
  *   Cores that the rank can use at most.
  * @param set
@@ -30,7 +32,7 @@
  * @return
  *   0, or -EIO if the exchange failed.
  */
-int app_lcore_choose(struct app_boot *boot, uint32_t max, cpu_set_t *set);
+int app_lcore_choose(struct app_boot *boot, const char *device, uint32_t max, cpu_set_t *set);
 
 /**
  * Exchange with the other ranks which cores each one uses.
@@ -49,6 +51,8 @@ int app_lcore_shared(struct app_boot *boot, const cpu_set_t *set, bool *shared);
 /**
  * Start the EAL on all ranks, each on cores of its own where there are enough, and catch signals.
  *
+ * @param device
+ *   As of app_lcore_choose().
  * @param set
  *   Filled: the cores of the EAL's lcores, at most @p max.
  * @param shared
@@ -56,8 +60,8 @@ int app_lcore_shared(struct app_boot *boot, const cpu_set_t *set, bool *shared);
  * @return
  *   0, or an exit code after a line; the same on all ranks.
  */
-int app_lcore_start(struct app_boot *boot, const struct app_args *args, uint32_t max,
-	cpu_set_t *set, bool *shared);
+int app_lcore_start(struct app_boot *boot, const struct app_args *args, const char *device,
+	uint32_t max, cpu_set_t *set, bool *shared);
 
 /**
  * When the loops of a rank yield.

@@ -387,7 +387,7 @@ app_party_start(struct app_party *p, const struct app_args *args, const char *de
 	p->flag = p->own_flag;
 	rc = p->boot.size > APP_SIDES
 		? app_fail_once("%u ranks; give one, or two", p->boot.size)
-		: app_lcore_start(&p->boot, args,
+		: app_lcore_start(&p->boot, args, device,
 			  p->boot.size == 1 ? crpc_max(p->lcores_max, APP_SIDES) : 1, &set,
 			  &p->shared);
 	if (rc != 0) {
@@ -410,7 +410,7 @@ first_start(struct app_party *p, const struct app_args *args)
 	cpu_set_t set;
 	int rc, cpu;
 
-	rc = app_lcore_choose(&p->boot, APP_SIDES, &set);
+	rc = app_lcore_choose(&p->boot, NULL, APP_SIDES, &set);
 	rc = rc != 0 ? app_fail("the cores of this process are not known")
 		     : app_eal_start(args, &set);
 	if (rc != 0)

@@ -15,6 +15,7 @@
 #include <rte_lcore.h>
 
 #include "app_driver.h"
+#include "app_cores.h"
 #include "app_eal.h"
 #include "app_fail.h"
 #include "app_kv.h"
@@ -166,7 +167,7 @@ open_server(struct kvd *k)
 	for (uint32_t i = 0; i < conf.daemons; i++) {
 		lcore = kvd_loops_lcore(i, conf.daemons);
 		place[i] = (struct crpc_mem_place){
-			.node = (int)rte_lcore_to_socket_id(lcore), .lcore = (int)lcore};
+			.node = app_cores_node("/sys", app_eal_core_of(lcore)), .lcore = (int)lcore};
 	}
 	if (conf.ranks == 1 ? app_driver_check(c->device) != 0 : app_driver_choose() != 0)
 		return APP_EXIT_USAGE;
@@ -346,8 +347,8 @@ run(struct kvd *k)
 
 	rc = identify(k);
 	if (rc == 0)
-		rc = app_lcore_start(
-			&k->boot, &k->args, k->hello.daemons + 1, &k->cores, &k->shared);
+		rc = app_lcore_start(&k->boot, &k->args, k->conf.device, k->hello.daemons + 1,
+			&k->cores, &k->shared);
 	if (rc != 0)
 		return rc;
 	kvd_hangup_catch();

@@ -37,9 +37,9 @@ alone_is_rank_0_of_1(void **state)
 	assert_int_equal(boot.rank, 0);
 	assert_int_equal(boot.size, 1);
 	assert_int_equal(sched_getaffinity(0, sizeof(mine), &mine), 0);
-	assert_int_equal(app_lcore_choose(&boot, 1024, &set), 0);
+	assert_int_equal(app_lcore_choose(&boot, NULL, 1024, &set), 0);
 	assert_true(CPU_EQUAL(&mine, &set));
-	assert_int_equal(app_lcore_choose(&boot, 1, &set), 0);
+	assert_int_equal(app_lcore_choose(&boot, NULL, 1, &set), 0);
 	assert_int_equal(CPU_COUNT(&set), 1);
 	assert_int_equal(app_lcore_shared(&boot, &set, &shared), 0);
 	assert_false(shared);
@@ -142,7 +142,7 @@ runtime_folders_of_the_living_stay(void **state)
 	setenv("RUNTIME_DIRECTORY", runtime, 1);
 	killed = folder_of(dead_pid(), runtime, false);
 	living = folder_of(dead_pid(), runtime, true);
-	assert_int_equal(app_lcore_choose(&(struct app_boot){.size = 1}, 1, &set), 0);
+	assert_int_equal(app_lcore_choose(&(struct app_boot){.size = 1}, NULL, 1, &set), 0);
 	assert_int_equal(app_eal_start(&args, &set), 0);
 	assert_int_equal(access(killed.path, F_OK), -1);
 	snprintf(path, sizeof(path), "%s/dpdk_telemetry.v2", living.path);
