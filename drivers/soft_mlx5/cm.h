@@ -167,8 +167,8 @@ extern pthread_mutex_t cm_lock;
 
 /** open() of the node. A descriptor, or -1 with errno. */
 int cm_open(int flags);
-/** write() of @p len bytes to descriptor @p fd of @p file: their number, or -1 with errno. */
-ssize_t cm_write(struct sm_file *file, int fd, const void *buf, size_t len);
+/** write() of @p len bytes to a channel's descriptor: their number, or -1 with errno. */
+ssize_t cm_write(int fd, const void *buf, size_t len);
 /** In a forked child: what it inherited belongs to the parent. */
 void cm_fork_child(void);
 

@@ -79,7 +79,7 @@ cm_id_free(struct cm_id *id)
 	struct cm_event *ev, *next;
 	struct cm_id *fresh;
 
-	/* Gone from its lists first: an identifier of a request that nobody read goes with it. */
+	/* Gone from its lists first: an identifier of a request that was not read goes with it. */
 	LIST_REMOVE(id, link);
 	uv_objs_del(&ids, &id->obj);
 	for (ev = TAILQ_FIRST(&id->chan->events); ev != NULL; ev = next) {
@@ -159,6 +159,7 @@ expire(struct cm_chan *chan)
 			cm_wire_expired(id);
 }
 
+/* One pass: what has come, and then what has not in time. */
 static void
 serve(struct cm_chan *chan)
 {
@@ -167,12 +168,12 @@ serve(struct cm_chan *chan)
 	struct cm_id *id;
 
 	for (int i = 0; i < n; i++) {
-		id = cm_id_find((uint32_t)ready[i].data.u64);
+		id = cm_id_find((uint32_t)ready[i].data.u64); /* NULL: the timer's. */
 		if (id != NULL)
 			cm_wire_ready(id);
-		else
-			expire(chan);
 	}
+	if (n > 0)
+		expire(chan);
 }
 
 /* ---- commands ---- */
@@ -218,17 +219,17 @@ struct command {
 	uint16_t resp, resp_min; /* Bytes of the answer: at most, and at least; 0: none. */
 };
 
-#define NO_ID       UINT16_MAX
-#define SIZE(word)  sizeof(struct rdma_ucm_##word)
-#define REQ(word)   SIZE(word), SIZE(word)
-#define ID(word)    offsetof(struct rdma_ucm_##word, id)
-#define RESP(word)  offsetof(struct rdma_ucm_##word, response)
+#define NO_ID        UINT16_MAX
+#define SIZE(word)   sizeof(struct rdma_ucm_##word)
+#define REQ(word)    SIZE(word), SIZE(word)
+#define ID(word)     offsetof(struct rdma_ucm_##word, id)
+#define RESP(word)   offsetof(struct rdma_ucm_##word, response)
 #define ROW(NR, ...) [RDMA_USER_CM_CMD_##NR] = {#NR, __VA_ARGS__}
 /* Without what kernels added later. */
-#define CONN(word)  SIZE(word), offsetof(struct rdma_ucm_##word, ece), ID(word)
-#define EVENT_MIN   offsetof(struct rdma_ucm_event_resp, reserved)
-#define ROUTE_MIN   offsetof(struct rdma_ucm_query_route_resp, ibdev_index)
-#define ATTR_SIZE   sizeof(struct ib_uverbs_qp_attr)
+#define CONN(word) SIZE(word), offsetof(struct rdma_ucm_##word, ece), ID(word)
+#define EVENT_MIN  offsetof(struct rdma_ucm_event_resp, reserved)
+#define ROUTE_MIN  offsetof(struct rdma_ucm_query_route_resp, ibdev_index)
+#define ATTR_SIZE  sizeof(struct ib_uverbs_qp_attr)
 
 static const struct command commands[] = {
 	ROW(CREATE_ID, cm_create_id, REQ(create_id), NO_ID, false, RESP(create_id),
@@ -247,8 +248,8 @@ static const struct command commands[] = {
 	ROW(DISCONNECT, cm_disconnect, REQ(disconnect), ID(disconnect), true),
 	ROW(INIT_QP_ATTR, cm_init_qp_attr, REQ(init_qp_attr), ID(init_qp_attr), true,
 		RESP(init_qp_attr), ATTR_SIZE, ATTR_SIZE),
-	ROW(GET_EVENT, get_event, REQ(get_event), NO_ID, false, RESP(get_event),
-		SIZE(event_resp), EVENT_MIN),
+	ROW(GET_EVENT, get_event, REQ(get_event), NO_ID, false, RESP(get_event), SIZE(event_resp),
+		EVENT_MIN),
 	ROW(SET_OPTION, cm_set_option, REQ(set_option), ID(set_option)),
 	ROW(NOTIFY, cm_notify, REQ(notify), ID(notify), true),
 	ROW(JOIN_IP_MCAST, join_mcast, REQ(join_ip_mcast), ID(join_ip_mcast)),
@@ -280,6 +281,14 @@ call_id(struct cm_chan *chan, const struct command *cmd, struct cm_call *call)
 	return call->id->chan != chan || (cmd->device && call->id->device < 0) ? EINVAL : 0;
 }
 
+/* What a command knows of its channel, which may be closed under it. */
+struct open_file {
+	int fd;
+	bool nonblock;
+	uint64_t serial;
+};
+
+/* The program may close the channel while a thread of it waits for an event. */
 static struct cm_chan *
 chan_find(uint64_t serial)
 {
@@ -291,7 +300,7 @@ chan_find(uint64_t serial)
 	return chan;
 }
 
-/* Waits without the lock, and may be cancelled there; the program may close the channel. */
+/* Waits without the lock, and may be cancelled there; fd -1: for a signal alone. */
 static int
 wait_ready(int fd, int cancel_state)
 {
@@ -307,30 +316,31 @@ wait_ready(int fd, int cancel_state)
 }
 
 static int
-run(struct cm_chan *chan, int fd, const struct command *cmd, struct cm_call *call, int cancel_state)
+run(struct open_file file, const struct command *cmd, struct cm_call *call, int cancel_state)
 {
-	uint64_t serial = chan->serial;
-	int err = chan->dead ? EIO : call_id(chan, cmd, call);
+	struct cm_chan *chan = chan_find(file.serial);
+	int err;
 
-	if (err != 0)
-		return err;
-	for (;;) {
-		err = cmd->fn(chan, call);
+	while (chan != NULL) {
+		if (chan->dead) /* Its set and its timer are shared with the parent. */
+			return EIO;
+		err = call_id(chan, cmd, call);
+		if (err == 0)
+			err = cmd->fn(chan, call);
 		timer_set(chan);
-		if (err != EAGAIN || cmd->fn != get_event || (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0)
-			break;
-		err = wait_ready(fd, cancel_state);
+		if (err != EAGAIN || cmd->fn != get_event || file.nonblock)
+			return err;
+		err = wait_ready(file.fd, cancel_state);
 		if (err != 0)
-			break;
-		chan = chan_find(serial);
-		if (chan == NULL)
-			return EBADF;
+			return err;
+		chan = chan_find(file.serial);
 	}
-	return err;
+	/* As in a kernel, where the file stays as long as a thread waits. */
+	return cmd->fn == get_event && !file.nonblock ? wait_ready(-1, cancel_state) : EBADF;
 }
 
 static int
-command(struct cm_chan *chan, int fd, const uint8_t *buf, size_t len, int cancel_state)
+command(struct open_file file, const uint8_t *buf, size_t len, int cancel_state)
 {
 	struct rdma_ucm_cmd_hdr hdr;
 	struct cm_call call = {0};
@@ -359,23 +369,30 @@ command(struct cm_chan *chan, int fd, const uint8_t *buf, size_t len, int cancel
 	if (call.room != 0 && uv_check_range(answer, call.room, true) != 0)
 		return EFAULT;
 	pthread_mutex_lock(&cm_lock);
-	err = run(chan, fd, cmd, &call, cancel_state);
+	err = run(file, cmd, &call, cancel_state);
 	pthread_mutex_unlock(&cm_lock);
 	if (err == 0 && call.room != 0)
 		memcpy((void *)(uintptr_t)answer, call.resp.at, call.room);
 	if (sm_tracing())
-		sm_trace("fd %d rdma_cm %s: %s", fd, cmd->name, err == 0 ? "ok" : strerror(err));
+		sm_trace("fd %d rdma_cm %s: %s", file.fd, cmd->name,
+			err == 0 ? "ok" : strerror(err));
 	return err;
 }
 
 ssize_t
-cm_write(struct sm_file *file, int fd, const void *buf, size_t len)
+cm_write(int fd, const void *buf, size_t len)
 {
+	struct open_file file = {.fd = fd, .nonblock = (fcntl(fd, F_GETFL) & O_NONBLOCK) != 0};
+	struct cm_chan *chan;
 	int state, err;
 
 	/* Only where it waits may the thread be cancelled, which a kernel allows anywhere. */
 	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
-	err = command(cm_chan_of(file), fd, buf, len, state);
+	pthread_mutex_lock(&cm_lock);
+	chan = cm_chan_of(sm_file_find(fd)); /* Under the lock, without which none is freed. */
+	file.serial = chan != NULL ? chan->serial : 0;
+	pthread_mutex_unlock(&cm_lock);
+	err = command(file, buf, len, state);
 	pthread_setcancelstate(state, NULL);
 	if (err == 0)
 		return (ssize_t)len;

@@ -367,8 +367,8 @@ int
 cm_set_option(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_set_option *req = uv_req(call);
-	bool is_byte = req->optname == RDMA_OPTION_ID_TOS ||
-		req->optname == RDMA_OPTION_ID_ACK_TIMEOUT;
+	bool is_byte =
+		req->optname == RDMA_OPTION_ID_TOS || req->optname == RDMA_OPTION_ID_ACK_TIMEOUT;
 	uint32_t value = 0;
 
 	if (req->level != RDMA_OPTION_ID || req->optname > RDMA_OPTION_ID_ACK_TIMEOUT)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Which device an address belongs to, and what librdmacm asks about the path between two of them. */
+/* Which device an address belongs to, and answers about the path between two of them. */
 #include "cm.h"
 
 #include <endian.h>
@@ -174,8 +174,8 @@ attr_init(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
 static void
 attr_rtr(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
 {
-	attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
-		IBV_QP_RQ_PSN;
+	attr->qp_attr_mask =
+		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
 	cm_ah(id, &attr->ah_attr);
 	attr->path_mtu = path_mtu(id);
 	attr->dest_qp_num = id->peer_qpn;
@@ -193,8 +193,8 @@ attr_rts(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
 	attr->sq_psn = id->psn;
 	if (id->qp_type == IBV_QPT_UC)
 		return;
-	attr->qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
-		IBV_QP_MAX_QP_RD_ATOMIC;
+	attr->qp_attr_mask |=
+		IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	attr->timeout = id->ack_timeout;
 	attr->retry_cnt = id->retry;
 	attr->rnr_retry = id->rnr_retry;
@@ -294,8 +294,7 @@ query_path(const struct cm_id *id, struct cm_call *call)
 	record.dlid = htobe16(crpc_load_relaxed(&port_of(id->peer_device)->lid));
 	record.slid = htobe16(crpc_load_relaxed(&port_of(id->device)->lid));
 	record.mtu = (uint8_t)(SELECT_EXACTLY << 6 | path_mtu(id));
-	resp->path_data[0].flags =
-		IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
+	resp->path_data[0].flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
 	memcpy(resp->path_data[0].path_rec, &record, sizeof(record));
 }
 
@@ -348,8 +347,7 @@ cm_query_route(struct cm_chan *chan, struct cm_call *call)
 	path->slid = htobe16(crpc_load_relaxed(&port_of(id->device)->lid));
 	path->reversible = path->numb_path = 1;
 	path->hop_limit = HOP_LIMIT;
-	path->mtu_selector = path->rate_selector = path->packet_life_time_selector =
-		SELECT_EXACTLY;
+	path->mtu_selector = path->rate_selector = path->packet_life_time_selector = SELECT_EXACTLY;
 	path->mtu = path_mtu(id);
 	path->rate = RATE;
 	path->packet_life_time = LIFETIME;

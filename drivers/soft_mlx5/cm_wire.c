@@ -149,7 +149,7 @@ cm_wire_send(struct cm_id *id, enum cm_msg_type type, struct cm_msg *msg)
 	msg->ps = id->ps;
 	msg->type = (uint16_t)type;
 	return send(id->fd, msg, sizeof(*msg), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*msg) ? 0
-										    : errno;
+											    : errno;
 }
 
 /* Copied once by recv(); false: it is none of this version, or its numbers are none of a queue. */
@@ -270,8 +270,8 @@ rep_received(struct cm_id *id, const struct cm_msg *msg)
 		peer_is(id, msg);
 		id->state = CM_REP_RECEIVED;
 		id->deadline_ns = 0;
-		conn_event(cm_event_new(id, NULL, CM_EVENT_CONNECT_RESPONSE, 0), msg,
-			CM_REP_PRIVATE);
+		conn_event(
+			cm_event_new(id, NULL, CM_EVENT_CONNECT_RESPONSE, 0), msg, CM_REP_PRIVATE);
 	} else if (msg->status != 0) {
 		closed(id, CM_EVENT_UNREACHABLE, (int)msg->status);
 	} else {
@@ -352,7 +352,8 @@ receive(struct cm_id *id)
 static bool
 req_is_for(const struct cm_id *listener, const struct cm_msg *req)
 {
-	return req->type == CM_REQ && cm_addr_device(&req->dst) >= 0 && cm_addr_device(&req->src) >= 0 &&
+	return req->type == CM_REQ && cm_addr_device(&req->dst) >= 0 &&
+		cm_addr_device(&req->src) >= 0 &&
 		(cm_addr_is_any(&listener->src) || cm_addr_equal(&listener->src, &req->dst));
 }
 

@@ -353,16 +353,15 @@ extern ssize_t __write(int fd, const void *buf, size_t len);
 EXPORT ssize_t
 write(int fd, const void *buf, size_t len)
 {
-	struct sm_file *file = sm_file_at(fd);
 	ssize_t n;
 
-	if (crpc_likely(cm_chan_of(file) == NULL)) {
+	if (crpc_likely(cm_chan_of(sm_file_at(fd)) == NULL)) {
 		n = __write(fd, buf, len);
 		if (crpc_likely(n >= 0) || errno != EINVAL)
 			return n;
 	}
-	file = sm_file_find(fd);
-	return cm_chan_of(file) != NULL ? cm_write(file, fd, buf, len) : __write(fd, buf, len);
+	return cm_chan_of(sm_file_find(fd)) != NULL ? cm_write(fd, buf, len)
+						    : __write(fd, buf, len);
 }
 
 /* libmlx5 asks for it by device commands, which are refused: the answer would always be no. */
