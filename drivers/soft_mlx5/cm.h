@@ -61,17 +61,15 @@
 
 /** enum rdma_cm_event_type of librdmacm, which the kernel's public header lacks. */
 enum cm_event_type {
-	CM_EVENT_ADDR_RESOLVED,
-	CM_EVENT_ADDR_ERROR,
-	CM_EVENT_ROUTE_RESOLVED,
-	CM_EVENT_ROUTE_ERROR,
-	CM_EVENT_CONNECT_REQUEST,
-	CM_EVENT_CONNECT_RESPONSE,
-	CM_EVENT_CONNECT_ERROR,
-	CM_EVENT_UNREACHABLE,
-	CM_EVENT_REJECTED,
-	CM_EVENT_ESTABLISHED,
-	CM_EVENT_DISCONNECTED,
+	CM_EVENT_ADDR_RESOLVED = 0,
+	CM_EVENT_ADDR_ERROR = 1,
+	CM_EVENT_ROUTE_RESOLVED = 2,
+	CM_EVENT_CONNECT_REQUEST = 4,
+	CM_EVENT_CONNECT_RESPONSE = 5,
+	CM_EVENT_UNREACHABLE = 7,
+	CM_EVENT_REJECTED = 8,
+	CM_EVENT_ESTABLISHED = 9,
+	CM_EVENT_DISCONNECTED = 10,
 };
 
 /** Reasons of a REJ message (InfiniBand specification, 12.6.7.2). */
@@ -181,6 +179,7 @@ cm_chan_of(struct sm_file *file)
 		: NULL;
 }
 
+int cm_get_event(struct cm_chan *chan, struct cm_call *call);
 /** A new identifier, or NULL with errno. */
 struct cm_id *cm_id_new(struct cm_chan *chan, uint16_t ps, uint8_t qp_type);
 /** Its socket and unread events go, and identifiers of unread connection requests. */
@@ -200,23 +199,23 @@ struct cm_id *cm_id_find(uint32_t handle);
 struct rdma_ucm_event_resp *cm_event_new(
 	struct cm_id *id, struct cm_id *fresh, enum cm_event_type type, int status);
 
-/* ---- cm_id.c: commands, 0 or an errno value ---- */
+/* ---- cm_id.c ---- */
 
-int cm_create_id(struct cm_chan *chan, struct cm_call *call);
-int cm_destroy_id(struct cm_chan *chan, struct cm_call *call);
-int cm_migrate_id(struct cm_chan *chan, struct cm_call *call);
-int cm_bind_ip(struct cm_chan *chan, struct cm_call *call);
-int cm_bind(struct cm_chan *chan, struct cm_call *call);
-int cm_resolve_ip(struct cm_chan *chan, struct cm_call *call);
-int cm_resolve_addr(struct cm_chan *chan, struct cm_call *call);
-int cm_resolve_route(struct cm_chan *chan, struct cm_call *call);
-int cm_listen(struct cm_chan *chan, struct cm_call *call);
-int cm_connect(struct cm_chan *chan, struct cm_call *call);
-int cm_accept(struct cm_chan *chan, struct cm_call *call);
-int cm_reject(struct cm_chan *chan, struct cm_call *call);
-int cm_disconnect(struct cm_chan *chan, struct cm_call *call);
-int cm_notify(struct cm_chan *chan, struct cm_call *call);
-int cm_set_option(struct cm_chan *chan, struct cm_call *call);
+#define CM_NO_ID UINT16_MAX
+
+/** One command of the device. */
+struct cm_command {
+	const char *name; /* NULL: there is no such command. */
+	int (*fn)(struct cm_chan *chan, struct cm_call *call);
+	uint16_t req, req_min;   /* Bytes of the request: known ones, and those that must come. */
+	uint16_t id_at;          /* Where it has the identifier; CM_NO_ID: nowhere. */
+	bool device;             /* Which must have a device. */
+	uint16_t response_at;    /* Where it has the address of the answer. */
+	uint16_t resp, resp_min; /* Bytes of the answer: at most, and at least; 0: none. */
+};
+
+#define CM_COMMANDS (RDMA_USER_CM_CMD_JOIN_MCAST + 1)
+extern const struct cm_command cm_commands[CM_COMMANDS];
 
 /* ---- cm_route.c ---- */
 
@@ -229,7 +228,6 @@ bool cm_addr_equal(const union cm_addr *a, const union cm_addr *b);
 int cm_addr_device(const union cm_addr *addr);
 void cm_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *ah);
 int cm_query(struct cm_chan *chan, struct cm_call *call);
-int cm_query_route(struct cm_chan *chan, struct cm_call *call);
 int cm_init_qp_attr(struct cm_chan *chan, struct cm_call *call);
 
 /* ---- cm_wire.c ---- */

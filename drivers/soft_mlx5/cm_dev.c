@@ -108,11 +108,6 @@ cm_id_migrate(struct cm_id *id, struct cm_chan *to)
 
 	id->chan = to;
 	err = watched ? cm_wire_watch(id, EPOLL_CTL_ADD) : 0;
-	if (err != 0) {
-		id->chan = from;
-		(void)cm_wire_watch(id, EPOLL_CTL_ADD);
-		return err;
-	}
 	LIST_REMOVE(id, link);
 	LIST_INSERT_HEAD(&to->ids, id, link);
 	for (ev = TAILQ_FIRST(&from->events); ev != NULL; ev = next) {
@@ -125,7 +120,7 @@ cm_id_migrate(struct cm_id *id, struct cm_chan *to)
 			(void)cm_id_migrate(ev->fresh, to);
 	}
 	timer_set(from);
-	return 0;
+	return err;
 }
 
 struct rdma_ucm_event_resp *
@@ -179,8 +174,8 @@ serve(struct cm_chan *chan)
 /* ---- commands ---- */
 
 /* EAGAIN: there is none. */
-static int
-get_event(struct cm_chan *chan, struct cm_call *call)
+int
+cm_get_event(struct cm_chan *chan, struct cm_call *call)
 {
 	struct cm_event *ev;
 
@@ -196,83 +191,13 @@ get_event(struct cm_chan *chan, struct cm_call *call)
 	return 0;
 }
 
-/* No group of such a kind exists. */
-static int
-leave_mcast(struct cm_chan *chan, struct cm_call *call)
-{
-	return ENOENT;
-}
-
-static int
-join_mcast(struct cm_chan *chan, struct cm_call *call)
-{
-	return sm_refuse(EOPNOTSUPP, "multicast by rdma_cm");
-}
-
-struct command {
-	const char *name; /* NULL: there is no such command. */
-	int (*fn)(struct cm_chan *chan, struct cm_call *call);
-	uint16_t req, req_min;   /* Bytes of the request: known ones, and those that must come. */
-	uint16_t id_at;          /* Where it has the identifier; NO_ID: nowhere. */
-	bool device;             /* Which must have a device. */
-	uint16_t response_at;    /* Where it has the address of the answer. */
-	uint16_t resp, resp_min; /* Bytes of the answer: at most, and at least; 0: none. */
-};
-
-#define NO_ID        UINT16_MAX
-#define SIZE(word)   sizeof(struct rdma_ucm_##word)
-#define REQ(word)    SIZE(word), SIZE(word)
-#define ID(word)     offsetof(struct rdma_ucm_##word, id)
-#define RESP(word)   offsetof(struct rdma_ucm_##word, response)
-#define ROW(NR, ...) [RDMA_USER_CM_CMD_##NR] = {#NR, __VA_ARGS__}
-/* Without what kernels added later. */
-#define CONN(word) SIZE(word), offsetof(struct rdma_ucm_##word, ece), ID(word)
-#define EVENT_MIN  offsetof(struct rdma_ucm_event_resp, reserved)
-#define ROUTE_MIN  offsetof(struct rdma_ucm_query_route_resp, ibdev_index)
-#define ATTR_SIZE  sizeof(struct ib_uverbs_qp_attr)
-
-static const struct command commands[] = {
-	ROW(CREATE_ID, cm_create_id, REQ(create_id), NO_ID, false, RESP(create_id),
-		SIZE(create_id_resp), SIZE(create_id_resp)),
-	ROW(DESTROY_ID, cm_destroy_id, REQ(destroy_id), ID(destroy_id), false, RESP(destroy_id),
-		SIZE(destroy_id_resp), SIZE(destroy_id_resp)),
-	ROW(BIND_IP, cm_bind_ip, REQ(bind_ip), ID(bind_ip)),
-	ROW(RESOLVE_IP, cm_resolve_ip, REQ(resolve_ip), ID(resolve_ip)),
-	ROW(RESOLVE_ROUTE, cm_resolve_route, REQ(resolve_route), ID(resolve_route), true),
-	ROW(QUERY_ROUTE, cm_query_route, REQ(query), ID(query), false, RESP(query),
-		SIZE(query_route_resp), ROUTE_MIN),
-	ROW(CONNECT, cm_connect, CONN(connect), true),
-	ROW(LISTEN, cm_listen, REQ(listen), ID(listen)),
-	ROW(ACCEPT, cm_accept, CONN(accept), true),
-	ROW(REJECT, cm_reject, REQ(reject), ID(reject), true),
-	ROW(DISCONNECT, cm_disconnect, REQ(disconnect), ID(disconnect), true),
-	ROW(INIT_QP_ATTR, cm_init_qp_attr, REQ(init_qp_attr), ID(init_qp_attr), true,
-		RESP(init_qp_attr), ATTR_SIZE, ATTR_SIZE),
-	ROW(GET_EVENT, get_event, REQ(get_event), NO_ID, false, RESP(get_event), SIZE(event_resp),
-		EVENT_MIN),
-	ROW(SET_OPTION, cm_set_option, REQ(set_option), ID(set_option)),
-	ROW(NOTIFY, cm_notify, REQ(notify), ID(notify), true),
-	ROW(JOIN_IP_MCAST, join_mcast, REQ(join_ip_mcast), ID(join_ip_mcast)),
-	ROW(LEAVE_MCAST, leave_mcast, REQ(destroy_id), NO_ID),
-	ROW(MIGRATE_ID, cm_migrate_id, REQ(migrate_id), NO_ID, false, RESP(migrate_id),
-		SIZE(migrate_resp), SIZE(migrate_resp)),
-	ROW(QUERY, cm_query, REQ(query), ID(query), false, RESP(query), SIZE(query_addr_resp), 1),
-	ROW(BIND, cm_bind, REQ(bind), ID(bind)),
-	ROW(RESOLVE_ADDR, cm_resolve_addr, REQ(resolve_addr), ID(resolve_addr)),
-	ROW(JOIN_MCAST, join_mcast, REQ(join_mcast), ID(join_mcast)),
-};
-
-_Static_assert(SIZE(accept) <= UV_BYTES_MAX && SIZE(resolve_addr) <= UV_BYTES_MAX &&
-		SIZE(event_resp) <= UV_BYTES_MAX && SIZE(query_route_resp) <= UV_BYTES_MAX,
-	"the longest");
-
 /* The identifier that a request names: 0, ENOENT, or EINVAL if it is not for this command. */
 static int
-call_id(struct cm_chan *chan, const struct command *cmd, struct cm_call *call)
+call_id(struct cm_chan *chan, const struct cm_command *cmd, struct cm_call *call)
 {
 	uint32_t handle;
 
-	if (cmd->id_at == NO_ID)
+	if (cmd->id_at == CM_NO_ID)
 		return 0;
 	memcpy(&handle, call->req.at + cmd->id_at, sizeof(handle));
 	call->id = cm_id_find(handle);
@@ -316,7 +241,7 @@ wait_ready(int fd, int cancel_state)
 }
 
 static int
-run(struct open_file file, const struct command *cmd, struct cm_call *call, int cancel_state)
+run(struct open_file file, const struct cm_command *cmd, struct cm_call *call, int cancel_state)
 {
 	struct cm_chan *chan = chan_find(file.serial);
 	int err;
@@ -328,7 +253,7 @@ run(struct open_file file, const struct command *cmd, struct cm_call *call, int 
 		if (err == 0)
 			err = cmd->fn(chan, call);
 		timer_set(chan);
-		if (err != EAGAIN || cmd->fn != get_event || file.nonblock)
+		if (err != EAGAIN || cmd->fn != cm_get_event || file.nonblock)
 			return err;
 		err = wait_ready(file.fd, cancel_state);
 		if (err != 0)
@@ -336,7 +261,7 @@ run(struct open_file file, const struct command *cmd, struct cm_call *call, int 
 		chan = chan_find(file.serial);
 	}
 	/* As in a kernel, where the file stays as long as a thread waits. */
-	return cmd->fn == get_event && !file.nonblock ? wait_ready(-1, cancel_state) : EBADF;
+	return cmd->fn == cm_get_event && !file.nonblock ? wait_ready(-1, cancel_state) : EBADF;
 }
 
 static int
@@ -344,7 +269,7 @@ command(struct open_file file, const uint8_t *buf, size_t len, int cancel_state)
 {
 	struct rdma_ucm_cmd_hdr hdr;
 	struct cm_call call = {0};
-	const struct command *cmd;
+	const struct cm_command *cmd;
 	uint64_t answer = 0;
 	int err;
 
@@ -353,9 +278,9 @@ command(struct open_file file, const uint8_t *buf, size_t len, int cancel_state)
 	if (uv_check_range((uintptr_t)buf, len, false) != 0)
 		return EFAULT;
 	memcpy(&hdr, buf, sizeof(hdr));
-	if (hdr.cmd >= CRPC_DIM(commands) || hdr.in + sizeof(hdr) > len)
+	if (hdr.cmd >= CM_COMMANDS || hdr.in + sizeof(hdr) > len)
 		return EINVAL;
-	cmd = &commands[hdr.cmd];
+	cmd = &cm_commands[hdr.cmd];
 	if (cmd->name == NULL)
 		return ENOSYS;
 	if (hdr.in < cmd->req_min)

@@ -14,28 +14,20 @@
 #define AF_IB_ADDR 27 /* AF_IB of linux/socket.h */
 #define AF_IB_SIZE 48
 
-int
-cm_create_id(struct cm_chan *chan, struct cm_call *call)
+static int
+create_id(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_create_id *req = uv_req(call);
 	struct rdma_ucm_create_id_resp *resp = uv_resp(call);
+	uint8_t type = req->qp_type;
 	struct cm_id *id;
-	uint8_t type;
 
-	switch (req->ps) {
-	case RDMA_PS_TCP:
+	if (req->ps == RDMA_PS_TCP)
 		type = IBV_QPT_RC;
-		break;
-	case RDMA_PS_UDP:
-	case RDMA_PS_IPOIB:
+	else if (req->ps == RDMA_PS_UDP || req->ps == RDMA_PS_IPOIB)
 		type = IBV_QPT_UD;
-		break;
-	case RDMA_PS_IB:
-		type = req->qp_type;
-		break;
-	default:
+	else if (req->ps != RDMA_PS_IB)
 		return EINVAL;
-	}
 	id = cm_id_new(chan, req->ps, type);
 	if (id == NULL)
 		return errno;
@@ -44,8 +36,8 @@ cm_create_id(struct cm_chan *chan, struct cm_call *call)
 	return 0;
 }
 
-int
-cm_destroy_id(struct cm_chan *chan, struct cm_call *call)
+static int
+destroy_id(struct cm_chan *chan, struct cm_call *call)
 {
 	struct rdma_ucm_destroy_id_resp *resp = uv_resp(call);
 
@@ -55,8 +47,8 @@ cm_destroy_id(struct cm_chan *chan, struct cm_call *call)
 }
 
 /* The new channel is that of the call, the old one a descriptor in the request. */
-int
-cm_migrate_id(struct cm_chan *chan, struct cm_call *call)
+static int
+migrate_id(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_migrate_id *req = uv_req(call);
 	struct rdma_ucm_migrate_resp *resp = uv_resp(call);
@@ -101,17 +93,8 @@ bind_id(struct cm_id *id, const union cm_addr *addr)
 	return 0;
 }
 
-int
-cm_bind_ip(struct cm_chan *chan, struct cm_call *call)
-{
-	const struct rdma_ucm_bind_ip *req = uv_req(call);
-	union cm_addr addr = {.in6 = req->addr};
-
-	return cm_addr_size(&addr) == 0 ? EINVAL : bind_id(call->id, &addr);
-}
-
-int
-cm_bind(struct cm_chan *chan, struct cm_call *call)
+static int
+bind_any(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_bind *req = uv_req(call);
 	static const uint8_t any[16];
@@ -172,19 +155,8 @@ resolve(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst)
 	return 0;
 }
 
-int
-cm_resolve_ip(struct cm_chan *chan, struct cm_call *call)
-{
-	const struct rdma_ucm_resolve_ip *req = uv_req(call);
-	union cm_addr src = {.in6 = req->src_addr}, dst = {.in6 = req->dst_addr};
-
-	if (cm_addr_size(&dst) == 0 || (src.sa.sa_family != 0 && cm_addr_size(&src) == 0))
-		return EINVAL;
-	return resolve(call->id, &src, &dst);
-}
-
-int
-cm_resolve_addr(struct cm_chan *chan, struct cm_call *call)
+static int
+resolve_addr(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_resolve_addr *req = uv_req(call);
 	union cm_addr src = {0}, dst;
@@ -195,8 +167,8 @@ cm_resolve_addr(struct cm_chan *chan, struct cm_call *call)
 	return resolve(call->id, &src, &dst);
 }
 
-int
-cm_resolve_route(struct cm_chan *chan, struct cm_call *call)
+static int
+resolve_route(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_resolve_route *req = uv_req(call);
 
@@ -209,8 +181,8 @@ cm_resolve_route(struct cm_chan *chan, struct cm_call *call)
 
 /* ---- connections ---- */
 
-int
-cm_listen(struct cm_chan *chan, struct cm_call *call)
+static int
+listen_id(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_listen *req = uv_req(call);
 	union cm_addr any = {.sa.sa_family = AF_INET};
@@ -239,8 +211,8 @@ conn_take(struct cm_msg *msg, const struct rdma_ucm_conn_param *conn, uint32_t m
 	return 0;
 }
 
-int
-cm_connect(struct cm_chan *chan, struct cm_call *call)
+static int
+connect_id(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_connect *req = uv_req(call);
 	struct cm_id *id = call->id;
@@ -291,8 +263,8 @@ accept_request(struct cm_id *id, const struct rdma_ucm_accept *req)
 	return 0;
 }
 
-int
-cm_accept(struct cm_chan *chan, struct cm_call *call)
+static int
+accept_id(struct cm_chan *chan, struct cm_call *call)
 {
 	struct cm_id *id = call->id;
 	int err = EINVAL;
@@ -306,8 +278,8 @@ cm_accept(struct cm_chan *chan, struct cm_call *call)
 	return err == 0 ? 0 : EINVAL; /* Also if the peer is gone. */
 }
 
-int
-cm_reject(struct cm_chan *chan, struct cm_call *call)
+static int
+reject(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_reject *req = uv_req(call);
 	struct cm_id *id = call->id;
@@ -325,8 +297,8 @@ cm_reject(struct cm_chan *chan, struct cm_call *call)
 	return 0;
 }
 
-int
-cm_disconnect(struct cm_chan *chan, struct cm_call *call)
+static int
+disconnect(struct cm_chan *chan, struct cm_call *call)
 {
 	struct cm_id *id = call->id;
 
@@ -346,8 +318,8 @@ cm_disconnect(struct cm_chan *chan, struct cm_call *call)
 }
 
 /* The program saw a message of the peer before RTU. */
-int
-cm_notify(struct cm_chan *chan, struct cm_call *call)
+static int
+notify(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_notify *req = uv_req(call);
 
@@ -363,8 +335,8 @@ cm_notify(struct cm_chan *chan, struct cm_call *call)
 	return 0;
 }
 
-int
-cm_set_option(struct cm_chan *chan, struct cm_call *call)
+static int
+set_option(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_set_option *req = uv_req(call);
 	bool is_byte =
@@ -389,3 +361,59 @@ cm_set_option(struct cm_chan *chan, struct cm_call *call)
 	}
 	return 0;
 }
+
+/* No group of such a kind exists. */
+static int
+leave_mcast(struct cm_chan *chan, struct cm_call *call)
+{
+	return ENOENT;
+}
+
+static int
+join_mcast(struct cm_chan *chan, struct cm_call *call)
+{
+	return sm_refuse(EOPNOTSUPP, "multicast by rdma_cm");
+}
+
+/* ---- the table ---- */
+
+#define SIZE(word)   sizeof(struct rdma_ucm_##word)
+#define REQ(word)    SIZE(word), SIZE(word)
+#define ID(word)     offsetof(struct rdma_ucm_##word, id)
+#define RESP(word)   offsetof(struct rdma_ucm_##word, response)
+#define ROW(NR, ...) [RDMA_USER_CM_CMD_##NR] = {#NR, __VA_ARGS__}
+/* Without what kernels added later. */
+#define CONN(word) SIZE(word), offsetof(struct rdma_ucm_##word, ece), ID(word)
+#define EVENT_MIN  offsetof(struct rdma_ucm_event_resp, reserved)
+#define ATTR_SIZE  sizeof(struct ib_uverbs_qp_attr)
+
+const struct cm_command cm_commands[CM_COMMANDS] = {
+	ROW(CREATE_ID, create_id, REQ(create_id), CM_NO_ID, false, RESP(create_id),
+		SIZE(create_id_resp), SIZE(create_id_resp)),
+	ROW(DESTROY_ID, destroy_id, REQ(destroy_id), ID(destroy_id), false, RESP(destroy_id),
+		SIZE(destroy_id_resp), SIZE(destroy_id_resp)),
+	ROW(RESOLVE_ROUTE, resolve_route, REQ(resolve_route), ID(resolve_route), true),
+	ROW(CONNECT, connect_id, CONN(connect), true),
+	ROW(LISTEN, listen_id, REQ(listen), ID(listen)),
+	ROW(ACCEPT, accept_id, CONN(accept), true),
+	ROW(REJECT, reject, REQ(reject), ID(reject), true),
+	ROW(DISCONNECT, disconnect, REQ(disconnect), ID(disconnect), true),
+	ROW(INIT_QP_ATTR, cm_init_qp_attr, REQ(init_qp_attr), ID(init_qp_attr), true,
+		RESP(init_qp_attr), ATTR_SIZE, ATTR_SIZE),
+	ROW(GET_EVENT, cm_get_event, REQ(get_event), CM_NO_ID, false, RESP(get_event),
+		SIZE(event_resp), EVENT_MIN),
+	ROW(SET_OPTION, set_option, REQ(set_option), ID(set_option)),
+	ROW(NOTIFY, notify, REQ(notify), ID(notify), true),
+	ROW(JOIN_IP_MCAST, join_mcast, REQ(join_ip_mcast), ID(join_ip_mcast)),
+	ROW(LEAVE_MCAST, leave_mcast, REQ(destroy_id), CM_NO_ID),
+	ROW(MIGRATE_ID, migrate_id, REQ(migrate_id), CM_NO_ID, false, RESP(migrate_id),
+		SIZE(migrate_resp), SIZE(migrate_resp)),
+	ROW(QUERY, cm_query, REQ(query), ID(query), false, RESP(query), SIZE(query_addr_resp), 1),
+	ROW(BIND, bind_any, REQ(bind), ID(bind)),
+	ROW(RESOLVE_ADDR, resolve_addr, REQ(resolve_addr), ID(resolve_addr)),
+	ROW(JOIN_MCAST, join_mcast, REQ(join_mcast), ID(join_mcast)),
+};
+
+_Static_assert(SIZE(accept) <= UV_BYTES_MAX && SIZE(resolve_addr) <= UV_BYTES_MAX &&
+		SIZE(event_resp) <= UV_BYTES_MAX,
+	"the longest");

@@ -91,6 +91,12 @@ gid_of(int device)
 	return port_of(device)->gid[gid_index(port_of(device))].raw;
 }
 
+static uint16_t
+lid_of(int device)
+{
+	return crpc_load_relaxed(&port_of(device)->lid);
+}
+
 /* An address is of this host if a socket can have it. */
 static bool
 is_local(const union cm_addr *addr)
@@ -128,12 +134,6 @@ pkey_index(const struct cm_id *id)
 	return (uint16_t)(port_of(id->device)->npkeys - 1);
 }
 
-static uint16_t
-pkey_of(const struct cm_id *id)
-{
-	return id->device < 0 ? 0 : htobe16(port_of(id->device)->pkey[pkey_index(id)]);
-}
-
 static uint8_t
 path_mtu(const struct cm_id *id)
 {
@@ -143,58 +143,53 @@ path_mtu(const struct cm_id *id)
 void
 cm_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *ah)
 {
-	*ah = (struct ib_uverbs_ah_attr){
-		.grh.sgid_index = (uint8_t)gid_index(port_of(id->device)),
-		.grh.hop_limit = HOP_LIMIT,
-		.dlid = crpc_load_relaxed(&port_of(id->peer_device)->lid),
-		.is_global = port_of(id->device)->ethernet || sm_fabric()->grh,
-		.port_num = 1,
-	};
+	const struct sm_port *port = port_of(id->device);
+
 	memcpy(ah->grh.dgid, gid_of(id->peer_device), sizeof(ah->grh.dgid));
+	ah->grh.sgid_index = (uint8_t)gid_index(port);
+	ah->grh.hop_limit = HOP_LIMIT;
+	ah->dlid = lid_of(id->peer_device);
+	ah->is_global = port->ethernet || sm_fabric()->grh;
+	ah->port_num = 1;
 }
 
 static void
 attr_init(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
 {
-	attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+	bool ud = cm_is_ud(id), connects = id->state >= CM_REQ_SENT;
+
+	attr->qp_attr_mask |=
+		IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
 	attr->pkey_index = pkey_index(id);
 	attr->port_num = 1;
-	if (cm_is_ud(id)) {
-		attr->qp_attr_mask |= IBV_QP_QKEY;
-		attr->qkey = CM_UD_QKEY;
-		return;
-	}
-	attr->qp_attr_mask |= IBV_QP_ACCESS_FLAGS;
-	if (id->state >= CM_REQ_SENT)
+	attr->qkey = ud ? CM_UD_QKEY : 0;
+	if (!ud && connects)
 		attr->qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
-	if (id->state >= CM_REQ_SENT && id->resources != 0)
+	if (!ud && connects && id->resources != 0)
 		attr->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
 }
 
 static void
 attr_rtr(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
 {
-	attr->qp_attr_mask =
-		IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	attr->qp_attr_mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	if (id->qp_type != IBV_QPT_UC)
+		attr->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	cm_ah(id, &attr->ah_attr);
 	attr->path_mtu = path_mtu(id);
 	attr->dest_qp_num = id->peer_qpn;
 	attr->rq_psn = id->peer_psn;
-	if (id->qp_type == IBV_QPT_UC)
-		return;
-	attr->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	attr->max_dest_rd_atomic = id->resources;
 }
 
 static void
 attr_rts(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
 {
-	attr->qp_attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+	attr->qp_attr_mask |= IBV_QP_SQ_PSN;
+	if (id->qp_type != IBV_QPT_UC)
+		attr->qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_MAX_QP_RD_ATOMIC;
 	attr->sq_psn = id->psn;
-	if (id->qp_type == IBV_QPT_UC)
-		return;
-	attr->qp_attr_mask |=
-		IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC;
 	attr->timeout = id->ack_timeout;
 	attr->retry_cnt = id->retry;
 	attr->rnr_retry = id->rnr_retry;
@@ -206,17 +201,18 @@ cm_init_qp_attr(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_init_qp_attr *req = uv_req(call);
 	struct ib_uverbs_qp_attr *attr = uv_resp(call);
-	const struct cm_id *id = call->id;
-	bool connecting = id->state >= CM_REQ_RECEIVED && id->state <= CM_ESTABLISHED;
+	enum cm_state state = call->id->state;
 
+	attr->qp_attr_mask = IBV_QP_STATE;
 	attr->qp_state = req->qp_state;
-	attr->cur_qp_state = IBV_QPS_RESET;
 	if (req->qp_state == IBV_QPS_INIT)
-		attr_init(id, attr);
-	else if (req->qp_state == IBV_QPS_RTR && connecting && !cm_is_ud(id))
-		attr_rtr(id, attr);
-	else if (req->qp_state == IBV_QPS_RTS && connecting && !cm_is_ud(id))
-		attr_rts(id, attr);
+		attr_init(call->id, attr);
+	else if (state < CM_REQ_RECEIVED || state > CM_ESTABLISHED || cm_is_ud(call->id))
+		return EINVAL;
+	else if (req->qp_state == IBV_QPS_RTR)
+		attr_rtr(call->id, attr);
+	else if (req->qp_state == IBV_QPS_RTS)
+		attr_rts(call->id, attr);
 	else
 		return EINVAL;
 	return 0;
@@ -224,132 +220,74 @@ cm_init_qp_attr(struct cm_chan *chan, struct cm_call *call)
 
 /* ---- answers about addresses and the path ---- */
 
-static uint64_t
-node_guid(const struct cm_id *id)
+/* Of the device and its peer; what is not known yet is zero. */
+static struct path_record
+path_of(const struct cm_id *id)
 {
-	return id->device < 0 ? 0 : htobe64(SM_NODE_GUID + (uint64_t)id->device);
-}
-
-static bool
-has_path(const struct cm_id *id)
-{
-	return id->state >= CM_ROUTE_RESOLVED && id->state != CM_LISTENING;
-}
-
-static struct rdma_ucm_query_addr_resp *
-addr_answer(const struct cm_id *id, struct cm_call *call)
-{
-	struct rdma_ucm_query_addr_resp *resp = uv_resp(call);
-
-	resp->node_guid = node_guid(id);
-	resp->port_num = id->device >= 0;
-	resp->pkey = pkey_of(id);
-	resp->ibdev_index = NO_INDEX;
-	return resp;
-}
-
-static void
-query_addr(const struct cm_id *id, struct cm_call *call)
-{
-	struct rdma_ucm_query_addr_resp *resp = addr_answer(id, call);
-
-	resp->src_size = (uint16_t)cm_addr_size(&id->src);
-	resp->dst_size = (uint16_t)cm_addr_size(&id->dst);
-	memcpy(&resp->src_addr, &id->src, sizeof(id->src));
-	memcpy(&resp->dst_addr, &id->dst, sizeof(id->dst));
-}
-
-static void
-query_gid(const struct cm_id *id, struct cm_call *call)
-{
-	struct rdma_ucm_query_addr_resp *resp = addr_answer(id, call);
-	struct ib_sockaddr src = {.family = AF_IB_ADDR, .pkey = resp->pkey}, dst = src;
-
-	if (id->device >= 0)
-		memcpy(src.gid, gid_of(id->device), sizeof(src.gid));
-	if (id->peer_device >= 0)
-		memcpy(dst.gid, gid_of(id->peer_device), sizeof(dst.gid));
-	resp->src_size = resp->dst_size = sizeof(src);
-	memcpy(&resp->src_addr, &src, sizeof(src));
-	memcpy(&resp->dst_addr, &dst, sizeof(dst));
-}
-
-static void
-query_path(const struct cm_id *id, struct cm_call *call)
-{
-	struct rdma_ucm_query_path_resp *resp = uv_resp(call);
-	struct path_record record = {
+	struct path_record path = {
 		.flow_hop = htobe32(HOP_LIMIT),
 		.reversible_npaths = 1u << 7 | 1,
-		.pkey = pkey_of(id),
+		.mtu = SELECT_EXACTLY << 6,
 		.rate = SELECT_EXACTLY << 6 | RATE,
 		.lifetime = SELECT_EXACTLY << 6 | LIFETIME,
 	};
 
-	resp->num_paths = has_path(id);
-	if (!has_path(id))
-		return;
-	memcpy(record.dgid, gid_of(id->peer_device), sizeof(record.dgid));
-	memcpy(record.sgid, gid_of(id->device), sizeof(record.sgid));
-	record.dlid = htobe16(crpc_load_relaxed(&port_of(id->peer_device)->lid));
-	record.slid = htobe16(crpc_load_relaxed(&port_of(id->device)->lid));
-	record.mtu = (uint8_t)(SELECT_EXACTLY << 6 | path_mtu(id));
+	if (id->device >= 0) {
+		path.pkey = htobe16(port_of(id->device)->pkey[pkey_index(id)]);
+		memcpy(path.sgid, gid_of(id->device), sizeof(path.sgid));
+		path.slid = htobe16(lid_of(id->device));
+	}
+	if (id->peer_device >= 0) {
+		memcpy(path.dgid, gid_of(id->peer_device), sizeof(path.dgid));
+		path.dlid = htobe16(lid_of(id->peer_device));
+		path.mtu |= path_mtu(id);
+	}
+	return path;
+}
+
+static void
+query_path(const struct cm_id *id, struct rdma_ucm_query_path_resp *resp)
+{
+	struct path_record path = path_of(id);
+
+	resp->num_paths = id->state >= CM_ROUTE_RESOLVED && id->state != CM_LISTENING;
 	resp->path_data[0].flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
-	memcpy(resp->path_data[0].path_rec, &record, sizeof(record));
+	memcpy(resp->path_data[0].path_rec, &path, sizeof(path));
+}
+
+/* The addresses, or as addresses of InfiniBand the GIDs. */
+static void
+query_addr(const struct cm_id *id, bool gids, struct rdma_ucm_query_addr_resp *resp)
+{
+	struct path_record path = path_of(id);
+	struct ib_sockaddr src = {.family = AF_IB_ADDR, .pkey = path.pkey}, dst = src;
+
+	memcpy(src.gid, path.sgid, sizeof(src.gid));
+	memcpy(dst.gid, path.dgid, sizeof(dst.gid));
+	resp->node_guid = id->device < 0 ? 0 : htobe64(SM_NODE_GUID + (uint64_t)id->device);
+	resp->port_num = id->device >= 0;
+	resp->pkey = path.pkey;
+	resp->ibdev_index = NO_INDEX;
+	resp->src_size = (uint16_t)(gids ? sizeof(src) : cm_addr_size(&id->src));
+	resp->dst_size = (uint16_t)(gids ? sizeof(dst) : cm_addr_size(&id->dst));
+	memcpy(&resp->src_addr, gids ? (const void *)&src : &id->src, resp->src_size);
+	memcpy(&resp->dst_addr, gids ? (const void *)&dst : &id->dst, resp->dst_size);
 }
 
 int
 cm_query(struct cm_chan *chan, struct cm_call *call)
 {
-	const struct rdma_ucm_query *req = uv_req(call);
-	uint32_t least = req->option == RDMA_USER_CM_QUERY_PATH
-		? sizeof(struct rdma_ucm_query_path_resp)
-		: offsetof(struct rdma_ucm_query_addr_resp, ibdev_index);
+	uint32_t option = ((const struct rdma_ucm_query *)uv_req(call))->option;
 
-	if (call->room < least)
-		return ENOSPC;
-	switch (req->option) {
-	case RDMA_USER_CM_QUERY_ADDR:
-		query_addr(call->id, call);
-		return 0;
-	case RDMA_USER_CM_QUERY_PATH:
-		query_path(call->id, call);
-		return 0;
-	case RDMA_USER_CM_QUERY_GID:
-		query_gid(call->id, call);
-		return 0;
-	default:
+	if (option > RDMA_USER_CM_QUERY_GID)
 		return ENOSYS;
-	}
-}
-
-/* The older form of all three. */
-int
-cm_query_route(struct cm_chan *chan, struct cm_call *call)
-{
-	struct rdma_ucm_query_route_resp *resp = uv_resp(call);
-	struct ib_user_path_rec *path = &resp->ib_route[0];
-	const struct cm_id *id = call->id;
-
-	resp->node_guid = node_guid(id);
-	resp->port_num = id->device >= 0;
-	resp->ibdev_index = NO_INDEX;
-	memcpy(&resp->src_addr, &id->src, sizeof(id->src));
-	memcpy(&resp->dst_addr, &id->dst, sizeof(id->dst));
-	path->pkey = pkey_of(id);
-	if (id->device >= 0)
-		memcpy(path->sgid, gid_of(id->device), sizeof(path->sgid));
-	if (id->peer_device < 0)
-		return 0;
-	memcpy(path->dgid, gid_of(id->peer_device), sizeof(path->dgid));
-	resp->num_paths = has_path(id);
-	path->dlid = htobe16(crpc_load_relaxed(&port_of(id->peer_device)->lid));
-	path->slid = htobe16(crpc_load_relaxed(&port_of(id->device)->lid));
-	path->reversible = path->numb_path = 1;
-	path->hop_limit = HOP_LIMIT;
-	path->mtu_selector = path->rate_selector = path->packet_life_time_selector = SELECT_EXACTLY;
-	path->mtu = path_mtu(id);
-	path->rate = RATE;
-	path->packet_life_time = LIFETIME;
+	if (call->room < (option == RDMA_USER_CM_QUERY_PATH
+					 ? sizeof(struct rdma_ucm_query_path_resp)
+					 : offsetof(struct rdma_ucm_query_addr_resp, ibdev_index)))
+		return ENOSPC;
+	if (option == RDMA_USER_CM_QUERY_PATH)
+		query_path(call->id, uv_resp(call));
+	else
+		query_addr(call->id, option == RDMA_USER_CM_QUERY_GID, uv_resp(call));
 	return 0;
 }
