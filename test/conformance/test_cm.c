@@ -28,6 +28,8 @@
 #include <infiniband/verbs.h>
 #include <rdma/rdma_user_cm.h>
 
+#include "cm.h"
+
 #define NODE "/dev/infiniband/rdma_cm"
 #define QKEY 0x01234567u
 #define PORT 7471
@@ -756,6 +758,55 @@ TEST(a_peer_that_speaks_nonsense_is_no_peer)
 	close(peer);
 	close(raw);
 	close(cli);
+}
+
+/* A message of some length to the listener, from a peer of its own; what the listener reports. */
+static int
+sent_to(int srv, const struct cm_msg *msg, size_t len)
+{
+	int peer = socket(AF_UNIX, SOCK_SEQPACKET, 0), err;
+	uint8_t bytes[sizeof(*msg) + 1] = {0};
+	struct rdma_ucm_event_resp ev;
+	struct sockaddr_un un;
+	socklen_t un_len = port_name(&un);
+
+	memcpy(bytes, msg, sizeof(*msg));
+	assert_ok(connect(peer, (const struct sockaddr *)&un, un_len));
+	assert_int_equal(send(peer, bytes, len, 0), len);
+	err = get_event(srv, &ev);
+	close(peer);
+	return err;
+}
+
+TEST(each_field_of_a_request_is_checked)
+{
+	struct cm_msg good = {.magic = CM_MAGIC, .ps = RDMA_PS_TCP, .type = CM_REQ}, bad;
+	int srv = channel();
+
+	good.src.in = address("127.0.0.1", 1);
+	good.dst.in = address("127.0.0.1", PORT);
+	listener(srv, RDMA_PS_TCP);
+	fcntl(srv, F_SETFL, O_NONBLOCK);
+	assert_ok(sent_to(srv, &good, sizeof(good)));
+	assert_int_equal(sent_to(srv, &good, sizeof(good) - 1), EAGAIN);
+	assert_int_equal(sent_to(srv, &good, sizeof(good) + 1), EAGAIN);
+#define BAD(member, value)                                                                         \
+	bad = good;                                                                                \
+	bad.member = (value);                                                                      \
+	assert_int_equal(sent_to(srv, &bad, sizeof(bad)), EAGAIN)
+	BAD(magic, CM_MAGIC + 1);
+	BAD(ps, RDMA_PS_UDP);
+	BAD(type, CM_REP);
+	BAD(type, 100);
+	BAD(psn, 1u << 24);
+	BAD(conn.qp_num, 1u << 24);
+	BAD(src.sa.sa_family, 0);
+	BAD(src.in, address("203.0.113.9", 1));
+	BAD(dst.in, address("127.0.0.2", PORT));
+	BAD(dst.sa.sa_family, AF_UNIX);
+#undef BAD
+	assert_ok(sent_to(srv, &good, sizeof(good)));
+	close(srv);
 }
 
 TEST_MAIN(NULL, NULL)
