@@ -6,8 +6,8 @@
  * @file
  * The character device /dev/infiniband/rdma_cm: what the kernel's rdma_ucm does for librdmacm.
  *
- *     write -> cm_dev.c    the descriptor, the table of commands, the queue of events
- *              cm_id.c     commands about an identifier
+ *     write -> cm_dev.c    the descriptor, identifiers, the queue of events, waiting for one
+ *              cm_id.c     the commands and their table
  *              cm_route.c  addresses and their devices, answers about paths and queue pairs
  *              cm_wire.c   ports, and messages between processes of this host
  *
@@ -16,8 +16,8 @@
  * messages of a connection pass through it, and its end reports that the peer closed or died.
  *
  * The program's descriptor is an epoll set of these sockets and one timer, so poll() works on it
- * without help. Messages are read when the program asks for an event. No thread is needed: the
- * kernel of a real host would also only queue an event.
+ * without help. Messages are read when the program asks for an event, which is all that a kernel
+ * would make of them, so no thread is needed.
  *
  * States of an identifier, and what moves it:
  *

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The descriptor of rdma_cm: its table of commands, the queue of events, waiting for one. */
+/* The descriptor of rdma_cm, its identifiers, the queue of events, and waiting for one. */
 #include "cm.h"
 
 #include <errno.h>
@@ -141,7 +141,7 @@ cm_event_new(struct cm_id *id, struct cm_id *fresh, enum cm_event_type type, int
 	return &ev->resp;
 }
 
-/* ---- what comes ---- */
+/* ---- messages and deadlines ---- */
 
 static void
 expire(struct cm_chan *chan)
@@ -154,7 +154,7 @@ expire(struct cm_chan *chan)
 			cm_wire_expired(id);
 }
 
-/* One pass: what has come, and then what has not in time. */
+/* One pass: messages first, so that one that has come is not late. */
 static void
 serve(struct cm_chan *chan)
 {

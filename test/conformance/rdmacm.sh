@@ -7,7 +7,7 @@ need rping ucmatose udaddy cmtime rdma_server rdma_client rstream riostream mcke
 PORT=$((15000 + RANDOM % 15000))
 
 # What soft-mlx5 would set for each of so many programs.
-eval "$("$SOFT_MLX5" --print-env)" && export SOFT_MLX5_NET
+eval "$("$SOFT_MLX5" --print-env)" && export SOFT_MLX5_NET ASAN_OPTIONS TSAN_OPTIONS LD_LIBRARY_PATH
 
 on_cm() { # CMD...: bounded, and a child of timeout's
 	LD_PRELOAD=$LD_PRELOAD exec timeout -k 2 60 "$@"
