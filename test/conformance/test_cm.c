@@ -809,4 +809,14 @@ TEST(each_field_of_a_request_is_checked)
 	close(srv);
 }
 
-TEST_MAIN(NULL, NULL)
+/* A net of this process alone: its ports are free. */
+static int
+net_choose(void **state)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "test.cm.%d", (int)getpid());
+	return setenv("SOFT_MLX5_NET", name, 1);
+}
+
+TEST_MAIN(net_choose, NULL)
