@@ -19,7 +19,7 @@ run_packages=(
 	python3                     # usertools/doctor --json, reading results
 )
 test_packages=(
-	ibverbs-utils perftest      # foreign programs that run on the software NIC
+	ibverbs-utils perftest rdmacm-utils   # foreign programs that run on the software NIC
 	g++                         # C++ programs that include the headers
 	clang libclang-rt-14-dev llvm   # second compiler, its sanitizer runtimes, their symbolizer
 	python3 binutils procps     # pgrep

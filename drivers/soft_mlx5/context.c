@@ -11,6 +11,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "cm.h"
 #include "control.h"
 #include "crpc_log.h"
 #include "fabric.h"
@@ -228,6 +229,8 @@ fork_child(void)
 
 	LIST_FOREACH (file, &sm_files, link) {
 		ctx = uv_ctx_of(file);
+		if (file->kind == SM_FILE_CM)
+			continue;
 		if (ctx == NULL) {
 			uv_chan_fork_child(crpc_container_of(file, struct uv_chan, file));
 			continue;
@@ -241,11 +244,13 @@ fork_child(void)
 	sm_ucx_fork_child();
 	sm_control_fork_child();
 	sm_files_fork_child();
+	cm_fork_child();
 }
 
 static void
 fork_prepare(void)
 {
+	pthread_mutex_lock(&cm_lock);
 	pthread_mutex_lock(&sm_drive_lock); /* so that the helper thread is not inside a NIC */
 	pthread_mutex_lock(&sm_files_lock);
 }
@@ -255,6 +260,7 @@ fork_parent(void)
 {
 	pthread_mutex_unlock(&sm_files_lock);
 	pthread_mutex_unlock(&sm_drive_lock);
+	pthread_mutex_unlock(&cm_lock);
 }
 
 static void
@@ -263,14 +269,21 @@ register_fork(void)
 	pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
+void
+uv_fork_register(void)
+{
+	static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+	pthread_once(&once, register_fork);
+}
+
 int
 uv_open(int n, int flags)
 {
-	static pthread_once_t once = PTHREAD_ONCE_INIT;
 	struct uv_ctx *ctx;
 	int fd, err;
 
-	pthread_once(&once, register_fork);
+	uv_fork_register();
 	ctx = calloc(1, sizeof(*ctx));
 	if (ctx == NULL) {
 		errno = ENOMEM;

@@ -24,6 +24,13 @@ unlink_file(struct sm_file *file)
 	crpc_fetch_add_relaxed(&sm_file_count, -1u);
 }
 
+static bool
+shows(const struct sm_file *file, int fd, const struct stat *st)
+{
+	return st->st_ino == file->ino && st->st_dev == file->dev &&
+		(file->is_shown_by == NULL || file->is_shown_by(file, fd));
+}
+
 /* A descriptor of this process that still shows the inode, or -1. */
 static int
 other_fd(const struct sm_file *file)
@@ -40,7 +47,7 @@ other_fd(const struct sm_file *file)
 		fd = atoi(e->d_name);
 		if (e->d_name[0] == '.' || (unsigned int)fd >= SM_FD_MAX)
 			continue;
-		if (sm_real_fstat(fd, &st) == 0 && st.st_ino == file->ino && st.st_dev == file->dev)
+		if (sm_real_fstat(fd, &st) == 0 && shows(file, fd, &st))
 			found = fd;
 	}
 	closedir(dir);
@@ -94,7 +101,7 @@ sm_file_add(struct sm_file *file, int fd)
 }
 
 struct sm_file *
-sm_file_by_stat(dev_t dev, ino_t ino)
+sm_file_by_stat(int fd, const struct stat *st)
 {
 	struct sm_file *file;
 
@@ -102,7 +109,7 @@ sm_file_by_stat(dev_t dev, ino_t ino)
 		return NULL;
 	pthread_mutex_lock(&sm_files_lock);
 	LIST_FOREACH (file, &sm_files, link)
-		if (file->ino == ino && file->dev == dev)
+		if (shows(file, fd, st))
 			break;
 	pthread_mutex_unlock(&sm_files_lock);
 	return file;
@@ -120,7 +127,7 @@ sm_file_find(int fd)
 		errno = saved;
 		return NULL;
 	}
-	return sm_file_by_stat(st.st_dev, st.st_ino);
+	return sm_file_by_stat(fd, &st);
 }
 
 void

@@ -36,6 +36,7 @@ enum sm_file_kind {
 	SM_FILE_DEVICE,
 	SM_FILE_COMP,
 	SM_FILE_ASYNC,
+	SM_FILE_CM, /**< The connection manager's node (cm.h). */
 };
 
 struct sm_file {
@@ -45,6 +46,8 @@ struct sm_file {
 	ino_t ino;
 	pid_t pid; /**< The process that may release it. */
 	LIST_ENTRY(sm_file) link;
+	/** Whether a descriptor with this inode shows the file; NULL: the inode is of it alone. */
+	bool (*is_shown_by)(const struct sm_file *file, int fd);
 	/** The last descriptor is gone. Called without the files lock. */
 	void (*release)(struct sm_file *file);
 };
@@ -72,8 +75,8 @@ int sm_file_add(struct sm_file *file, int fd);
 /** The file that @p fd shows now, also by a duplicate; NULL if none of ours. */
 struct sm_file *sm_file_find(int fd);
 
-/** The file with this identity, or NULL. */
-struct sm_file *sm_file_by_stat(dev_t dev, ino_t ino);
+/** The file that @p fd shows, whose fstat() is @p st, or NULL. */
+struct sm_file *sm_file_by_stat(int fd, const struct stat *st);
 
 /** close(@p fd) was done for a registered number: release the file if no descriptor is left. */
 void sm_file_closed(int fd);

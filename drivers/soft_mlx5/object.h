@@ -26,6 +26,7 @@ enum uv_type {
 	UV_UAR,
 	UV_MW,
 	UV_AH,
+	UV_CM_ID, /**< In a table of its own (cm.h). */
 };
 
 struct uv_obj {

@@ -8,7 +8,7 @@
  * Calls that the C library makes inside itself do not come through here: fopen() does not call our
  * open(), so each entry point that programs use stands in the list. mmap(), read(), poll() and the
  * like need no help, because a device node is a memfd whose file offsets are the mmap offsets that
- * the driver gets, and event queues are socket pairs.
+ * the driver gets, event queues are socket pairs, and the connection manager is an epoll set.
  *
  * The library is loaded into every child of a program, RDMA or not: there is no constructor, and a
  * path that is not ours costs a comparison of a few bytes.
@@ -32,6 +32,7 @@
 #include <rdma/rdma_user_ioctl_cmds.h>
 
 #include "crpc_atomic.h"
+#include "cm.h"
 #include "crpc_util.h"
 #include "fabric.h"
 #include "file.h"
@@ -73,6 +74,7 @@ sm_real(void *_Atomic *cache, const char *soname, const char *name, const char *
 /* ---- paths ---- */
 
 #define SYS_PREFIX "/sys/class/infiniband"
+#define CM_PREFIX  "/sys/class/misc/rdma_cm"
 #define DEV_PREFIX "/dev/infiniband"
 
 /*
@@ -88,7 +90,8 @@ redirect(const char *path, char buf[PATH_MAX])
 
 	if (path == NULL || path[0] != '/' || (path[1] != 's' && path[1] != 'd'))
 		return path;
-	if (strncmp(path, SYS_PREFIX, sizeof(SYS_PREFIX) - 1) == 0) {
+	if (strncmp(path, SYS_PREFIX, sizeof(SYS_PREFIX) - 1) == 0 ||
+		strncmp(path, CM_PREFIX, sizeof(CM_PREFIX) - 1) == 0) {
 		rest = path + sizeof("/sys") - 1;
 	} else if (strncmp(path, DEV_PREFIX, sizeof(DEV_PREFIX) - 1) == 0 &&
 			(path[sizeof(DEV_PREFIX) - 1] == '/' ||
@@ -104,14 +107,19 @@ redirect(const char *path, char buf[PATH_MAX])
 	return n > 0 && n < PATH_MAX ? buf : "";
 }
 
-/* The number of the device whose node this path is, or -1. */
+#define CM_NODE SM_DEVICES_MAX
+
+/* The number of the device whose node this path is, CM_NODE, or -1. */
 static int
 device_node(const char *path)
 {
 	int n;
 
-	if (path == NULL ||
-			strncmp(path, DEV_PREFIX "/uverbs", sizeof(DEV_PREFIX "/uverbs") - 1) != 0)
+	if (path == NULL || strncmp(path, DEV_PREFIX "/", sizeof(DEV_PREFIX)) != 0)
+		return -1;
+	if (strcmp(path + sizeof(DEV_PREFIX), "rdma_cm") == 0)
+		return CM_NODE;
+	if (strncmp(path, DEV_PREFIX "/uverbs", sizeof(DEV_PREFIX "/uverbs") - 1) != 0)
 		return -1;
 	path += sizeof(DEV_PREFIX "/uverbs") - 1;
 	if (path[0] < '0' || path[0] > '9' || path[1] != '\0')
@@ -120,11 +128,18 @@ device_node(const char *path)
 	return n < (int)sm_ports() ? n : -1;
 }
 
+static dev_t
+node_rdev(int n)
+{
+	return n == CM_NODE ? makedev(SM_CM_MAJOR, SM_CM_MINOR)
+			    : makedev(SM_UVERBS_MAJOR, SM_UVERBS_MINOR + (unsigned int)n);
+}
+
 static void
 look_like_device(struct stat *st, int n)
 {
 	st->st_mode = S_IFCHR | 0666;
-	st->st_rdev = makedev(SM_UVERBS_MAJOR, SM_UVERBS_MINOR + (unsigned int)n);
+	st->st_rdev = node_rdev(n);
 	st->st_size = 0;
 }
 
@@ -138,17 +153,19 @@ patch_path(const char *path, struct stat *st)
 		look_like_device(st, n);
 }
 
-/* After a successful fstat: a memfd may be a device node of ours. */
+/* After a successful fstat: a memfd, or what has no type, may be a device node of ours. */
 static void
-patch_fd(struct stat *st)
+patch_fd(int fd, struct stat *st)
 {
-	const struct uv_ctx *ctx;
+	struct sm_file *file;
 
-	if (!S_ISREG(st->st_mode))
+	if (!S_ISREG(st->st_mode) && (st->st_mode & S_IFMT) != 0)
 		return;
-	ctx = uv_ctx_of(sm_file_by_stat(st->st_dev, st->st_ino));
-	if (ctx != NULL)
-		look_like_device(st, ctx->device);
+	file = sm_file_by_stat(fd, st);
+	if (uv_ctx_of(file) != NULL)
+		look_like_device(st, uv_ctx_of(file)->device);
+	else if (cm_chan_of(file) != NULL)
+		look_like_device(st, CM_NODE);
 }
 
 _Static_assert(sizeof(struct stat) == sizeof(struct stat64), "one layout of stat on 64 bits");
@@ -170,7 +187,7 @@ needs_mode(int flags)
 		va_list ap;                                                                        \
                                                                                                    \
 		if (n >= 0 && sm_sysfs_root() != NULL)                                             \
-			return uv_open(n, flags);                                                  \
+			return n == CM_NODE ? cm_open(flags) : uv_open(n, flags);                  \
 		va_start(ap, flags);                                                               \
 		if (needs_mode(flags))                                                             \
 			mode = va_arg(ap, mode_t);                                                 \
@@ -272,8 +289,8 @@ statx(int dir, const char *path, int flags, unsigned int mask, struct statx *st)
 
 	if (rc == 0 && n >= 0) {
 		st->stx_mode = S_IFCHR | 0666;
-		st->stx_rdev_major = SM_UVERBS_MAJOR;
-		st->stx_rdev_minor = SM_UVERBS_MINOR + (unsigned int)n;
+		st->stx_rdev_major = major(node_rdev(n));
+		st->stx_rdev_minor = minor(node_rdev(n));
 		st->stx_size = 0;
 	}
 	return rc;
@@ -294,7 +311,7 @@ sm_real_fstat(int fd, struct stat *st)
 		int rc = REAL(name)(__VA_ARGS__);                                                  \
                                                                                                    \
 		if (rc == 0)                                                                       \
-			patch_fd((struct stat *)(void *)st);                                       \
+			patch_fd(fd, (struct stat *)(void *)st);                                   \
 		return rc;                                                                         \
 	}
 
@@ -324,6 +341,27 @@ ioctl(int fd, unsigned long request, ...)
 		return 0;
 	errno = err;
 	return -1;
+}
+
+/*
+ * Every program writes, also from a signal handler, where dlsym() has no place: so not REAL(write).
+ * A channel known by its number is found at once. A duplicate is found when the kernel refuses to
+ * write to an epoll set, which a channel is for it.
+ */
+extern ssize_t __write(int fd, const void *buf, size_t len);
+
+EXPORT ssize_t
+write(int fd, const void *buf, size_t len)
+{
+	ssize_t n;
+
+	if (crpc_likely(cm_chan_of(sm_file_at(fd)) == NULL)) {
+		n = __write(fd, buf, len);
+		if (crpc_likely(n >= 0) || errno != EINVAL)
+			return n;
+	}
+	return cm_chan_of(sm_file_find(fd)) != NULL ? cm_write(fd, buf, len)
+						    : __write(fd, buf, len);
 }
 
 /* libmlx5 asks for it by device commands, which are refused: the answer would always be no. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include <infiniband/verbs.h>
+#include <rdma/rdma_user_cm.h>
 
 #include "crpc_util.h"
 #include "nic.h"
@@ -189,6 +190,16 @@ walk_device(struct walk *w, int n)
 	file(w, "board_id", "MT_0000000008\n");
 }
 
+static void
+walk_cm(struct walk *w)
+{
+	in_dir(w, "class/misc/rdma_cm/");
+	file(w, "abi_version", "%d\n", RDMA_USER_CM_ABI_VERSION);
+	file(w, "dev", "%d:%d\n", SM_CM_MAJOR, SM_CM_MINOR);
+	in_dir(w, "dev/infiniband/rdma_cm");
+	file(w, "", "soft_mlx5\n");
+}
+
 bool
 sm_sysfs_walk(sm_sysfs_visit visit, void *arg)
 {
@@ -200,6 +211,7 @@ sm_sysfs_walk(sm_sysfs_visit visit, void *arg)
 		walk_device(&w, n);
 		walk_port(&w, n);
 	}
+	walk_cm(&w);
 	return !w.stopped;
 }
 

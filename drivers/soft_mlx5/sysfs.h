@@ -32,6 +32,9 @@
 /* The numbers that the kernel gives to uverbs character devices. */
 #define SM_UVERBS_MAJOR 231
 #define SM_UVERBS_MINOR 192
+/* And to a misc device, whose minor number is dynamic. */
+#define SM_CM_MAJOR 10
+#define SM_CM_MINOR 58
 
 /** Called for each entry; @p link: @p text is what a link points to. False ends the walk. */
 typedef bool (*sm_sysfs_visit)(void *arg, const char *path, const char *text, bool link);

@@ -209,6 +209,8 @@ struct uv_call {
 
 /** open() of the node of device @p n. A descriptor, or -1 with errno. */
 int uv_open(int n, int flags);
+/** Before anything is made that a fork must know of. */
+void uv_fork_register(void);
 /** The open contexts that live, in the order in which they were opened; their number. */
 uint32_t uv_contexts(struct uv_ctx *list[SM_SLOTS]);
 int uv_get_context(struct uv_ctx *ctx, struct uv_call *call);

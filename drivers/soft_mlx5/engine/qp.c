@@ -365,6 +365,7 @@ attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m
 	if (qp->kind->sends != SM_SENDS_TO_TARGETS) {
 		qp->dest_qpn = a->dest_qpn & SM_PSN_MASK;
 		sm_qp_names(nic, qp, kind);
+		sm_qp_way(nic, qp); /* Its short form has no room for a kind. */
 	}
 	if ((m->mask & IBV_QP_RQ_PSN) != 0)
 		qp->resp.psn = m->rq_psn & SM_PSN_MASK;

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Which device an address belongs to, and answers about the path between two of them. */
+#include "cm.h"
+
+#include <endian.h>
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "fabric.h"
+#include "port.h"
+#include "sysfs.h"
+
+#define HOP_LIMIT  64
+#define LIFETIME   (CM_ACK_TIMEOUT - 1)
+#define RATE       IBV_RATE_100_GBPS
+#define AF_IB_ADDR 27 /* AF_IB of linux/socket.h */
+#define NO_INDEX   UINT32_MAX
+
+/* struct sockaddr_ib, which no public header of a kernel has. */
+struct ib_sockaddr {
+	uint16_t family;
+	uint16_t pkey;
+	uint32_t flowinfo;
+	uint8_t gid[16];
+	uint64_t service, service_mask, scope;
+};
+_Static_assert(sizeof(struct ib_sockaddr) == 48, "as the kernel has it");
+
+/* A path record as the subnet administrator sends it, big endian. */
+struct path_record {
+	uint64_t service;
+	uint8_t dgid[16], sgid[16];
+	uint16_t dlid, slid;
+	uint32_t flow_hop;
+	uint8_t tclass, reversible_npaths;
+	uint16_t pkey, qos_sl;
+	uint8_t mtu, rate, lifetime, preference, reserved[6];
+};
+_Static_assert(sizeof(struct path_record) == sizeof(((struct ib_path_rec_data *)0)->path_rec),
+	"the same record");
+
+#define SELECT_EXACTLY 2u
+
+/* ---- addresses ---- */
+
+uint32_t
+cm_addr_size(const union cm_addr *addr)
+{
+	if (addr->sa.sa_family == AF_INET)
+		return sizeof(addr->in);
+	return addr->sa.sa_family == AF_INET6 ? sizeof(addr->in6) : 0;
+}
+
+bool
+cm_addr_is_any(const union cm_addr *addr)
+{
+	return addr->sa.sa_family == AF_INET ? addr->in.sin_addr.s_addr == htonl(INADDR_ANY)
+					     : IN6_IS_ADDR_UNSPECIFIED(&addr->in6.sin6_addr);
+}
+
+bool
+cm_addr_equal(const union cm_addr *a, const union cm_addr *b)
+{
+	if (a->sa.sa_family != b->sa.sa_family)
+		return false;
+	return a->sa.sa_family == AF_INET
+		? a->in.sin_addr.s_addr == b->in.sin_addr.s_addr
+		: IN6_ARE_ADDR_EQUAL(&a->in6.sin6_addr, &b->in6.sin6_addr);
+}
+
+/* The index of the GID that the connections of a port have: of RoCE v2, with the IPv4 address. */
+static uint32_t
+gid_index(const struct sm_port *port)
+{
+	return port->ethernet ? port->ngids - 1 : 0;
+}
+
+static const struct sm_port *
+port_of(int device)
+{
+	return sm_port((uint32_t)device);
+}
+
+static const uint8_t *
+gid_of(int device)
+{
+	return port_of(device)->gid[gid_index(port_of(device))].raw;
+}
+
+static uint16_t
+lid_of(int device)
+{
+	return crpc_load_relaxed(&port_of(device)->lid);
+}
+
+/* An address is of this host if a socket can have it. */
+static bool
+is_local(const union cm_addr *addr)
+{
+	union cm_addr any_port = *addr;
+	int fd = socket(addr->sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	bool local;
+
+	cm_port_of(&any_port) = 0;
+	local = fd >= 0 && bind(fd, &any_port.sa, cm_addr_size(addr)) == 0;
+	if (fd >= 0)
+		close(fd);
+	return local;
+}
+
+int
+cm_addr_device(const union cm_addr *addr)
+{
+	if (cm_addr_size(addr) == 0)
+		return -1;
+	/* On Ethernet a device has an address of its own, in its GID ::ffff:a.b.c.d. */
+	for (int n = 0; n < (int)sm_ports() && addr->sa.sa_family == AF_INET; n++)
+		if (port_of(n)->ethernet &&
+			memcmp(gid_of(n) + 12, &addr->in.sin_addr, sizeof(addr->in.sin_addr)) == 0)
+			return n;
+	return is_local(addr) ? 0 : -1;
+}
+
+/* ---- queue pairs ---- */
+
+/* The last entry: with several partitions the first one is that of a limited member. */
+static uint16_t
+pkey_index(const struct cm_id *id)
+{
+	return (uint16_t)(port_of(id->device)->npkeys - 1);
+}
+
+static uint8_t
+path_mtu(const struct cm_id *id)
+{
+	return (uint8_t)crpc_min(port_of(id->device)->mtu, port_of(id->peer_device)->mtu);
+}
+
+void
+cm_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *ah)
+{
+	const struct sm_port *port = port_of(id->device);
+
+	memcpy(ah->grh.dgid, gid_of(id->peer_device), sizeof(ah->grh.dgid));
+	ah->grh.sgid_index = (uint8_t)gid_index(port);
+	ah->grh.hop_limit = HOP_LIMIT;
+	ah->dlid = lid_of(id->peer_device);
+	ah->is_global = port->ethernet || sm_fabric()->grh;
+	ah->port_num = 1;
+}
+
+static void
+attr_init(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
+{
+	bool ud = cm_is_ud(id), connects = id->state >= CM_REQ_SENT;
+
+	attr->qp_attr_mask |=
+		IBV_QP_PKEY_INDEX | IBV_QP_PORT | (ud ? IBV_QP_QKEY : IBV_QP_ACCESS_FLAGS);
+	attr->pkey_index = pkey_index(id);
+	attr->port_num = 1;
+	attr->qkey = ud ? CM_UD_QKEY : 0;
+	if (!ud && connects)
+		attr->qp_access_flags = IBV_ACCESS_REMOTE_WRITE;
+	if (!ud && connects && id->resources != 0)
+		attr->qp_access_flags |= IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_ATOMIC;
+}
+
+static void
+attr_rtr(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
+{
+	attr->qp_attr_mask |= IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN;
+	if (id->qp_type != IBV_QPT_UC)
+		attr->qp_attr_mask |= IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
+	cm_ah(id, &attr->ah_attr);
+	attr->path_mtu = path_mtu(id);
+	attr->dest_qp_num = id->peer_qpn;
+	attr->rq_psn = id->peer_psn;
+	attr->max_dest_rd_atomic = id->resources;
+}
+
+static void
+attr_rts(const struct cm_id *id, struct ib_uverbs_qp_attr *attr)
+{
+	attr->qp_attr_mask |= IBV_QP_SQ_PSN;
+	if (id->qp_type != IBV_QPT_UC)
+		attr->qp_attr_mask |= IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+			IBV_QP_MAX_QP_RD_ATOMIC;
+	attr->sq_psn = id->psn;
+	attr->timeout = id->ack_timeout;
+	attr->retry_cnt = id->retry;
+	attr->rnr_retry = id->rnr_retry;
+	attr->max_rd_atomic = id->depth;
+}
+
+int
+cm_init_qp_attr(struct cm_chan *chan, struct cm_call *call)
+{
+	const struct rdma_ucm_init_qp_attr *req = uv_req(call);
+	struct ib_uverbs_qp_attr *attr = uv_resp(call);
+	enum cm_state state = call->id->state;
+
+	attr->qp_attr_mask = IBV_QP_STATE;
+	attr->qp_state = req->qp_state;
+	if (req->qp_state == IBV_QPS_INIT)
+		attr_init(call->id, attr);
+	else if (state < CM_REQ_RECEIVED || state > CM_ESTABLISHED || cm_is_ud(call->id))
+		return EINVAL;
+	else if (req->qp_state == IBV_QPS_RTR)
+		attr_rtr(call->id, attr);
+	else if (req->qp_state == IBV_QPS_RTS)
+		attr_rts(call->id, attr);
+	else
+		return EINVAL;
+	return 0;
+}
+
+/* ---- answers about addresses and the path ---- */
+
+/* Of the device and its peer; what is not known yet is zero. */
+static struct path_record
+path_of(const struct cm_id *id)
+{
+	struct path_record path = {
+		.flow_hop = htobe32(HOP_LIMIT),
+		.reversible_npaths = 1u << 7 | 1,
+		.mtu = SELECT_EXACTLY << 6,
+		.rate = SELECT_EXACTLY << 6 | RATE,
+		.lifetime = SELECT_EXACTLY << 6 | LIFETIME,
+	};
+
+	if (id->device >= 0) {
+		path.pkey = htobe16(port_of(id->device)->pkey[pkey_index(id)]);
+		memcpy(path.sgid, gid_of(id->device), sizeof(path.sgid));
+		path.slid = htobe16(lid_of(id->device));
+	}
+	if (id->peer_device >= 0) {
+		memcpy(path.dgid, gid_of(id->peer_device), sizeof(path.dgid));
+		path.dlid = htobe16(lid_of(id->peer_device));
+		path.mtu |= path_mtu(id);
+	}
+	return path;
+}
+
+static void
+query_path(const struct cm_id *id, struct rdma_ucm_query_path_resp *resp)
+{
+	struct path_record path = path_of(id);
+
+	resp->num_paths = id->state >= CM_ROUTE_RESOLVED && id->state != CM_LISTENING;
+	resp->path_data[0].flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
+	memcpy(resp->path_data[0].path_rec, &path, sizeof(path));
+}
+
+/* The addresses, or as addresses of InfiniBand the GIDs. */
+static void
+query_addr(const struct cm_id *id, bool gids, struct rdma_ucm_query_addr_resp *resp)
+{
+	struct path_record path = path_of(id);
+	struct ib_sockaddr src = {.family = AF_IB_ADDR, .pkey = path.pkey}, dst = src;
+
+	memcpy(src.gid, path.sgid, sizeof(src.gid));
+	memcpy(dst.gid, path.dgid, sizeof(dst.gid));
+	resp->node_guid = id->device < 0 ? 0 : htobe64(SM_NODE_GUID + (uint64_t)id->device);
+	resp->port_num = id->device >= 0;
+	resp->pkey = path.pkey;
+	resp->ibdev_index = NO_INDEX;
+	resp->src_size = (uint16_t)(gids ? sizeof(src) : cm_addr_size(&id->src));
+	resp->dst_size = (uint16_t)(gids ? sizeof(dst) : cm_addr_size(&id->dst));
+	memcpy(&resp->src_addr, gids ? (const void *)&src : &id->src, resp->src_size);
+	memcpy(&resp->dst_addr, gids ? (const void *)&dst : &id->dst, resp->dst_size);
+}
+
+int
+cm_query(struct cm_chan *chan, struct cm_call *call)
+{
+	uint32_t option = ((const struct rdma_ucm_query *)uv_req(call))->option;
+
+	if (option > RDMA_USER_CM_QUERY_GID)
+		return ENOSYS;
+	if (call->room < (option == RDMA_USER_CM_QUERY_PATH
+					 ? sizeof(struct rdma_ucm_query_path_resp)
+					 : offsetof(struct rdma_ucm_query_addr_resp, ibdev_index)))
+		return ENOSPC;
+	if (option == RDMA_USER_CM_QUERY_PATH)
+		query_path(call->id, uv_resp(call));
+	else
+		query_addr(call->id, option == RDMA_USER_CM_QUERY_GID, uv_resp(call));
+	return 0;
+}

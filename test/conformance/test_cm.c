@@ -1,0 +1,822 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * /dev/infiniband/rdma_cm by its commands, written by hand: what a kernel answers, also to requests
+ * that librdmacm never sends, and peers that are killed, silent or hostile. Both ends of a
+ * connection are channels of this process unless one of them has to die. Runs under
+ * usertools/soft-mlx5.
+ */
+#include "test.h"
+
+#include <arpa/inet.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <infiniband/verbs.h>
+#include <rdma/rdma_user_cm.h>
+
+#include "cm.h"
+
+#define NODE "/dev/infiniband/rdma_cm"
+#define QKEY 0x01234567u
+#define PORT 7471
+#define UID  UINT64_C(0x1000) /* Of the first end of a connection; the second one adds 1. */
+
+/* enum rdma_cm_event_type, reasons and states that no public header of a kernel has. */
+enum {
+	ADDR_RESOLVED,
+	ADDR_ERROR,
+	ROUTE_RESOLVED,
+	CONNECT_REQUEST = 4,
+	CONNECT_RESPONSE,
+	UNREACHABLE = 7,
+	REJECTED,
+	ESTABLISHED,
+	DISCONNECTED
+};
+enum { NO_SERVICE = 8, CONSUMER = 28 };
+
+static int
+cm(int fd, uint32_t nr, const void *req, size_t in, size_t out)
+{
+	struct {
+		struct rdma_ucm_cmd_hdr hdr;
+		uint8_t req[512];
+	} cmd = {{nr, (uint16_t)in, (uint16_t)out}, {0}};
+
+	memcpy(cmd.req, req, in);
+	errno = 0;
+	if (write(fd, &cmd, sizeof(cmd.hdr) + in) < 0)
+		return errno;
+	return 0;
+}
+
+#define CM(fd, NR, out, ...) cm(fd, RDMA_USER_CM_CMD_##NR, &(__VA_ARGS__), sizeof(__VA_ARGS__), out)
+
+static int
+channel(void)
+{
+	int fd = open(NODE, O_RDWR | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	return fd;
+}
+
+static uint32_t
+create(int fd, uint64_t uid, uint16_t ps)
+{
+	struct rdma_ucm_create_id_resp resp = {0};
+	struct rdma_ucm_create_id req = {.uid = uid, .response = (uintptr_t)&resp, .ps = ps};
+
+	assert_ok(CM(fd, CREATE_ID, sizeof(resp), req));
+	assert_int_not_equal(resp.id, 0);
+	return resp.id;
+}
+
+/* How many events of it were read. */
+static uint32_t
+destroy(int fd, uint32_t id)
+{
+	struct rdma_ucm_destroy_id_resp resp = {0};
+	struct rdma_ucm_destroy_id req = {.response = (uintptr_t)&resp, .id = id};
+
+	assert_ok(CM(fd, DESTROY_ID, sizeof(resp), req));
+	return resp.events_reported;
+}
+
+static struct sockaddr_in
+address(const char *text, uint16_t port)
+{
+	struct sockaddr_in sin = {.sin_family = AF_INET, .sin_port = htons(port)};
+
+	inet_pton(AF_INET, text, &sin.sin_addr);
+	return sin;
+}
+
+static int
+bind_to(int fd, uint32_t id, const char *text, uint16_t port)
+{
+	struct sockaddr_in sin = address(text, port);
+	struct rdma_ucm_bind req = {.id = id, .addr_size = sizeof(sin)};
+
+	memcpy(&req.addr, &sin, sizeof(sin));
+	return CM(fd, BIND, 0, req);
+}
+
+static uint32_t
+listener(int fd, uint16_t ps)
+{
+	uint32_t id = create(fd, UID, ps);
+	struct rdma_ucm_listen req = {.id = id, .backlog = 8};
+
+	assert_ok(bind_to(fd, id, "127.0.0.1", PORT));
+	assert_ok(CM(fd, LISTEN, 0, req));
+	return id;
+}
+
+static int
+get_event(int fd, struct rdma_ucm_event_resp *ev)
+{
+	struct rdma_ucm_get_event req = {.response = (uintptr_t)ev};
+
+	memset(ev, 0, sizeof(*ev));
+	return CM(fd, GET_EVENT, sizeof(*ev), req);
+}
+
+/* The next event, which poll() shows first. */
+static struct rdma_ucm_event_resp
+expect(int fd, uint32_t type, uint64_t uid, int status)
+{
+	struct pollfd pfd = {.fd = fd, .events = POLLIN};
+	struct rdma_ucm_event_resp ev;
+
+	assert_int_equal(poll(&pfd, 1, 5000), 1);
+	assert_ok(get_event(fd, &ev));
+	assert_int_equal(ev.event, type);
+	assert_int_equal(ev.uid, uid);
+	assert_int_equal((int)ev.status, status);
+	return ev;
+}
+
+static int
+resolve(int fd, uint32_t id, const char *text, uint16_t port)
+{
+	struct sockaddr_in sin = address(text, port);
+	struct rdma_ucm_resolve_addr req = {.id = id, .timeout_ms = 100, .dst_size = sizeof(sin)};
+
+	memcpy(&req.dst_addr, &sin, sizeof(sin));
+	return CM(fd, RESOLVE_ADDR, 0, req);
+}
+
+static void
+route(int fd, uint32_t id, uint64_t uid)
+{
+	assert_ok(resolve(fd, id, "127.0.0.1", PORT));
+	expect(fd, ADDR_RESOLVED, uid, 0);
+	assert_ok(CM(fd, RESOLVE_ROUTE, 0, (struct rdma_ucm_resolve_route){id, 100}));
+	expect(fd, ROUTE_RESOLVED, uid, 0);
+}
+
+static struct rdma_ucm_conn_param
+param(uint32_t qpn, const char *text)
+{
+	struct rdma_ucm_conn_param conn = {.qp_num = qpn,
+		.valid = 1,
+		.responder_resources = 3,
+		.initiator_depth = 5,
+		.retry_count = 6,
+		.rnr_retry_count = 7};
+
+	conn.private_data_len = (uint8_t)strlen(text);
+	memcpy(conn.private_data, text, strlen(text));
+	return conn;
+}
+
+static int
+connect_id(int fd, uint32_t id, uint32_t qpn, const char *text)
+{
+	return CM(fd, CONNECT, 0,
+		(struct rdma_ucm_connect){.id = id, .conn_param = param(qpn, text)});
+}
+
+static int
+accept_id(int fd, uint32_t id, uint64_t uid, uint32_t qpn, const char *text)
+{
+	return CM(fd, ACCEPT, 0,
+		(struct rdma_ucm_accept){.id = id, .uid = uid, .conn_param = param(qpn, text)});
+}
+
+static int
+finish_id(int fd, uint32_t id)
+{
+	return CM(fd, ACCEPT, 0, (struct rdma_ucm_accept){.id = id});
+}
+
+static int
+disconnect(int fd, uint32_t id)
+{
+	return CM(fd, DISCONNECT, 0, (struct rdma_ucm_disconnect){id});
+}
+
+/* A listener and an identifier that asks it to connect. */
+struct pair {
+	int srv, cli;              /* Channels. */
+	uint32_t listens, in, out; /* Identifiers: @in is not accepted yet. */
+	struct rdma_ucm_event_resp request;
+};
+
+static struct pair
+pair_ask(uint16_t ps, const char *text)
+{
+	struct pair p = {.srv = channel(), .cli = channel()};
+
+	p.listens = listener(p.srv, ps);
+	p.out = create(p.cli, UID + 1, ps);
+	route(p.cli, p.out, UID + 1);
+	assert_ok(connect_id(p.cli, p.out, 0x111, text));
+	p.request = expect(p.srv, CONNECT_REQUEST, UID, 0);
+	p.in = p.request.id;
+	return p;
+}
+
+static struct pair
+pair_connect(void)
+{
+	struct pair p = pair_ask(RDMA_PS_TCP, "");
+
+	assert_ok(accept_id(p.srv, p.in, UID + 2, 0x222, ""));
+	expect(p.cli, CONNECT_RESPONSE, UID + 1, 0);
+	assert_ok(finish_id(p.cli, p.out));
+	expect(p.srv, ESTABLISHED, UID + 2, 0);
+	return p;
+}
+
+static void
+pair_close(const struct pair *p)
+{
+	close(p->srv);
+	close(p->cli);
+}
+
+static int
+count_fds(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	int n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir) != NULL)
+		n++;
+	closedir(dir);
+	return n;
+}
+
+TEST(the_node_looks_like_that_of_a_kernel)
+{
+	FILE *f = fopen("/sys/class/misc/rdma_cm/abi_version", "r");
+	int fd = channel(), abi = 0;
+	struct stat by_path, by_fd;
+
+	assert_non_null(f);
+	assert_int_equal(fscanf(f, "%d", &abi), 1);
+	fclose(f);
+	assert_int_equal(abi, RDMA_USER_CM_ABI_VERSION);
+	assert_ok(stat(NODE, &by_path));
+	assert_ok(fstat(fd, &by_fd));
+	assert_true(S_ISCHR(by_path.st_mode) && S_ISCHR(by_fd.st_mode));
+	assert_int_equal(by_path.st_rdev, by_fd.st_rdev);
+	assert_int_equal(major(by_fd.st_rdev), 10);
+	assert_int_equal(read(fd, &abi, sizeof(abi)), -1);
+	assert_int_equal(errno, EINVAL);
+	close(fd);
+}
+
+TEST(malformed_commands_have_the_errno_of_a_kernel)
+{
+	int fd = channel(), other = channel();
+	uint32_t id = create(fd, UID, RDMA_PS_TCP);
+	struct rdma_ucm_create_id_resp resp;
+	struct rdma_ucm_create_id make = {.response = (uintptr_t)&resp, .ps = RDMA_PS_TCP};
+	struct rdma_ucm_query query = {.response = (uintptr_t)&resp, .id = id, .option = 9};
+	struct rdma_ucm_cmd_hdr hdr = {RDMA_USER_CM_CMD_LISTEN, 64, 0};
+	struct rdma_ucm_set_option option = {.id = id, .level = 0, .optname = 2, .optlen = 4};
+	const void *volatile nowhere = NULL;
+	uint8_t room[512];
+
+	assert_int_equal(write(fd, &hdr, 4), -1); /* Less than a header. */
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(write(fd, &hdr, sizeof(hdr)), -1); /* Less than it names. */
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(write(fd, nowhere, sizeof(hdr)), -1);
+	assert_int_equal(errno, EFAULT);
+	assert_int_equal(cm(fd, RDMA_USER_CM_CMD_LISTEN, &hdr, 4, 0), EINVAL);
+	assert_int_equal(cm(fd, RDMA_USER_CM_CMD_JOIN_MCAST + 1, &make, sizeof(make), 4), EINVAL);
+	assert_int_equal(cm(fd, UINT32_MAX, &make, sizeof(make), 4), EINVAL);
+	assert_int_equal(cm(fd, RDMA_USER_CM_CMD_GET_OPTION, &make, sizeof(make), 4), ENOSYS);
+	assert_int_equal(CM(fd, CREATE_ID, sizeof(resp) - 1, make), ENOSPC);
+	make.response = 8;
+	assert_int_equal(CM(fd, CREATE_ID, sizeof(resp), make), EFAULT);
+	make.response = (uintptr_t)&resp;
+	make.ps = 1;
+	assert_int_equal(CM(fd, CREATE_ID, sizeof(resp), make), EINVAL);
+
+	for (uint32_t i = 0; i < 50; i++)
+		assert_int_equal(disconnect(fd, 1000 + i * 61681u), ENOENT);
+	assert_int_equal(bind_to(other, id, "127.0.0.1", 0), EINVAL); /* Of another channel. */
+	assert_int_equal(disconnect(fd, id), EINVAL);                 /* No device yet. */
+	assert_int_equal(connect_id(fd, id, 1, ""), EINVAL);
+	query.response = (uintptr_t)room;
+	assert_int_equal(CM(fd, QUERY, sizeof(room), query), ENOSYS);
+	query.option = RDMA_USER_CM_QUERY_ADDR;
+	assert_int_equal(CM(fd, QUERY, 1, query), ENOSPC);
+	assert_int_equal(CM(fd, SET_OPTION, 0, option), EFAULT);
+	option.optlen = 3;
+	assert_int_equal(CM(fd, SET_OPTION, 0, option), EINVAL);
+	option.level = 1;
+	assert_int_equal(CM(fd, SET_OPTION, 0, option), ENOSYS);
+	assert_int_equal(bind_to(fd, id, "203.0.113.9", 0), ENODEV);
+	assert_int_equal(CM(fd, LEAVE_MCAST, 4, (struct rdma_ucm_destroy_id){.id = 1}), ENOENT);
+	assert_int_equal(CM(fd, JOIN_MCAST, 4, (struct rdma_ucm_join_mcast){.id = id}), EOPNOTSUPP);
+	/* An identifier that is bound is still in its state. */
+	assert_ok(bind_to(fd, id, "127.0.0.1", 0));
+	assert_int_equal(bind_to(fd, id, "127.0.0.1", 0), EINVAL);
+	assert_int_equal(
+		CM(fd, RESOLVE_ROUTE, 0, (struct rdma_ucm_resolve_route){id, 100}), EINVAL);
+	assert_int_equal(disconnect(fd, id), EINVAL);
+	assert_int_equal(finish_id(fd, id), EINVAL);
+	assert_int_equal(destroy(fd, id), 0);
+	assert_int_equal(disconnect(fd, id), ENOENT);
+	close(fd);
+	close(other);
+}
+
+TEST(a_connection_carries_private_data_both_ways)
+{
+	struct pair p = pair_ask(RDMA_PS_TCP, "question");
+	struct rdma_ucm_conn_param *conn = &p.request.param.conn;
+	struct rdma_ucm_event_resp ev;
+
+	assert_int_equal(conn->qp_num, 0x111);
+	assert_int_equal(conn->private_data_len, 56); /* All that the message has room for. */
+	assert_string_equal((const char *)conn->private_data, "question");
+	assert_int_equal(conn->responder_resources, 5); /* What the peer may have outstanding. */
+	assert_int_equal(conn->initiator_depth, 3);
+	assert_int_equal(conn->retry_count, 6);
+	assert_ok(accept_id(p.srv, p.in, UID + 2, 0x222, "answer"));
+	ev = expect(p.cli, CONNECT_RESPONSE, UID + 1, 0);
+	assert_int_equal(ev.param.conn.qp_num, 0x222);
+	assert_int_equal(ev.param.conn.private_data_len, 196);
+	assert_string_equal((const char *)ev.param.conn.private_data, "answer");
+	assert_ok(finish_id(p.cli, p.out));
+	expect(p.srv, ESTABLISHED, UID + 2, 0);
+	assert_int_equal(finish_id(p.cli, p.out), EINVAL); /* Once. */
+	pair_close(&p);
+}
+
+TEST(private_data_that_does_not_fit_is_refused)
+{
+	int fd = channel();
+	uint32_t id = create(fd, UID, RDMA_PS_TCP);
+	char text[58];
+
+	memset(text, 'x', sizeof(text));
+	text[57] = '\0';
+	route(fd, id, UID);
+	assert_int_equal(connect_id(fd, id, 1, text), EINVAL);
+	assert_int_equal(connect_id(fd, id, 1u << 24, ""), EINVAL);
+	assert_int_equal(CM(fd, CONNECT, 0, (struct rdma_ucm_connect){.id = id}), EINVAL);
+	text[56] = '\0';
+	assert_ok(connect_id(fd, id, 1, text));
+	expect(fd, REJECTED, UID, NO_SERVICE);
+	close(fd);
+}
+
+TEST(a_request_is_rejected_with_private_data)
+{
+	struct pair p = pair_ask(RDMA_PS_TCP, "");
+	struct rdma_ucm_reject rej = {.id = p.in, .private_data_len = 2, .reason = 5};
+	struct rdma_ucm_event_resp ev;
+
+	memcpy(rej.private_data, "no", 2);
+	assert_int_equal(CM(p.srv, REJECT, 0, rej), EINVAL); /* A reason that is not a program's. */
+	rej.reason = 0;
+	assert_ok(CM(p.srv, REJECT, 0, rej));
+	ev = expect(p.cli, REJECTED, UID + 1, CONSUMER);
+	assert_int_equal(ev.param.conn.private_data_len, 148);
+	assert_string_equal((const char *)ev.param.conn.private_data, "no");
+	assert_int_equal(accept_id(p.srv, p.in, UID + 2, 1, ""), EINVAL);
+	assert_int_equal(destroy(p.srv, p.listens), 1);
+	assert_int_equal(destroy(p.cli, p.out), 3);
+	pair_close(&p);
+}
+
+TEST(a_port_without_listener_rejects)
+{
+	int fd = channel();
+	uint32_t id = create(fd, UID, RDMA_PS_TCP), ud = create(fd, UID + 1, RDMA_PS_UDP);
+
+	route(fd, id, UID);
+	assert_ok(connect_id(fd, id, 1, ""));
+	expect(fd, REJECTED, UID, NO_SERVICE);
+	assert_int_equal(connect_id(fd, id, 1, ""), EINVAL);
+	route(fd, ud, UID + 1);
+	assert_ok(connect_id(fd, ud, 1, ""));
+	expect(fd, UNREACHABLE, UID + 1, 1);
+	close(fd);
+}
+
+TEST(a_listener_of_one_address_rejects_requests_to_another)
+{
+	int srv = channel(), cli = channel();
+	uint32_t id = create(cli, UID + 1, RDMA_PS_TCP);
+
+	listener(srv, RDMA_PS_TCP);
+	assert_ok(resolve(cli, id, "127.0.0.2", PORT));
+	expect(cli, ADDR_RESOLVED, UID + 1, 0);
+	assert_ok(CM(cli, RESOLVE_ROUTE, 0, (struct rdma_ucm_resolve_route){id, 100}));
+	expect(cli, ROUTE_RESOLVED, UID + 1, 0);
+	assert_ok(connect_id(cli, id, 1, ""));
+	fcntl(srv, F_SETFL, O_NONBLOCK);
+	assert_int_equal(get_event(srv, &(struct rdma_ucm_event_resp){0}), EAGAIN);
+	expect(cli, REJECTED, UID + 1, NO_SERVICE);
+	close(srv);
+	close(cli);
+}
+
+TEST(an_address_of_another_host_is_an_error_event)
+{
+	int fd = channel();
+	uint32_t id = create(fd, UID, RDMA_PS_TCP);
+
+	assert_ok(resolve(fd, id, "203.0.113.9", PORT));
+	expect(fd, ADDR_ERROR, UID, -EHOSTUNREACH);
+	route(fd, id, UID); /* It may be tried again. */
+	close(fd);
+}
+
+TEST(both_ends_see_a_disconnect)
+{
+	struct pair p = pair_connect();
+
+	assert_ok(disconnect(p.cli, p.out));
+	expect(p.srv, DISCONNECTED, UID + 2, 0);
+	assert_ok(disconnect(p.srv, p.in));
+	expect(p.cli, DISCONNECTED, UID + 1, 0);
+	assert_ok(disconnect(p.cli, p.out)); /* Again, which is nothing. */
+	assert_int_equal(destroy(p.srv, p.in), 2);
+	assert_int_equal(destroy(p.cli, p.out), 4);
+	pair_close(&p);
+}
+
+TEST(a_destroyed_or_closed_end_disconnects_the_peer)
+{
+	int fds = count_fds();
+	struct pair p = pair_connect();
+
+	assert_int_equal(destroy(p.srv, p.in), 1);
+	expect(p.cli, DISCONNECTED, UID + 1, 0);
+	pair_close(&p);
+	p = pair_connect();
+	close(p.cli);
+	expect(p.srv, DISCONNECTED, UID + 2, 0);
+	close(p.srv);
+	p = pair_ask(RDMA_PS_TCP, ""); /* With a request that is not accepted. */
+	destroy(p.srv, p.in);
+	expect(p.cli, REJECTED, UID + 1, CONSUMER);
+	pair_close(&p);
+	assert_int_equal(count_fds(), fds);
+}
+
+TEST(datagrams_get_the_number_and_key_of_the_peer)
+{
+	struct pair p = pair_ask(RDMA_PS_UDP, "where");
+	struct rdma_ucm_event_resp ev;
+
+	assert_string_equal((const char *)p.request.param.ud.private_data, "where");
+	assert_int_equal(p.request.param.ud.private_data_len, 180);
+	assert_ok(accept_id(p.srv, p.in, UID + 2, 0x222, "here"));
+	ev = expect(p.cli, ESTABLISHED, UID + 1, 0);
+	assert_int_equal(ev.param.ud.qp_num, 0x222);
+	assert_int_equal(ev.param.ud.qkey, QKEY);
+	assert_int_equal(ev.param.ud.private_data_len, 136);
+	assert_string_equal((const char *)ev.param.ud.private_data, "here");
+	assert_int_equal(ev.param.ud.ah_attr.port_num, 1);
+	pair_close(&p);
+}
+
+TEST(a_port_is_given_once)
+{
+	int fd = channel();
+	uint32_t a = create(fd, UID, RDMA_PS_TCP), b = create(fd, UID, RDMA_PS_TCP);
+	uint32_t ud = create(fd, UID, RDMA_PS_UDP);
+	int yes = 1;
+
+	assert_ok(bind_to(fd, a, "127.0.0.1", PORT));
+	assert_int_equal(bind_to(fd, b, "127.0.0.1", PORT), EADDRINUSE);
+	assert_ok(bind_to(fd, ud, "127.0.0.1", PORT)); /* Another port space. */
+	assert_ok(CM(fd, SET_OPTION, 0,
+		(struct rdma_ucm_set_option){.optval = (uintptr_t)&yes,
+			.id = b,
+			.optname = RDMA_OPTION_ID_REUSEADDR,
+			.optlen = sizeof(yes)}));
+	assert_ok(bind_to(fd, b, "127.0.0.1", PORT));
+	assert_int_equal(CM(fd, LISTEN, 0, (struct rdma_ucm_listen){b, 1}), EADDRINUSE);
+	destroy(fd, a);
+	assert_ok(CM(fd, LISTEN, 0, (struct rdma_ucm_listen){b, 1}));
+	close(fd);
+}
+
+TEST(a_silent_peer_is_unreachable_after_the_timeout)
+{
+	struct pair p;
+
+	setenv("SOFT_MLX5_CM_TIMEOUT", "100", 1);
+	p = pair_ask(RDMA_PS_TCP, "");
+	expect(p.cli, UNREACHABLE, UID + 1, -ETIMEDOUT);
+	assert_int_equal(accept_id(p.srv, p.in, UID + 2, 1, ""), EINVAL); /* Too late. */
+	pair_close(&p);
+	p = pair_connect();
+	assert_ok(disconnect(p.cli, p.out)); /* Without an answer. */
+	expect(p.cli, DISCONNECTED, UID + 1, 0);
+	pair_close(&p);
+	unsetenv("SOFT_MLX5_CM_TIMEOUT");
+}
+
+/* A child that connects to the port and waits, or, as a listener, waits for a request. */
+static pid_t
+child_run(bool listens, int ready[2])
+{
+	pid_t pid = fork();
+	int fd;
+	uint32_t id;
+
+	if (pid != 0)
+		return pid;
+	fd = channel();
+	if (listens) {
+		listener(fd, RDMA_PS_TCP);
+		(void)!write(ready[1], "", 1);
+	} else {
+		id = create(fd, UID + 1, RDMA_PS_TCP);
+		route(fd, id, UID + 1);
+		assert_ok(connect_id(fd, id, 0x111, ""));
+		expect(fd, CONNECT_RESPONSE, UID + 1, 0);
+		assert_ok(finish_id(fd, id));
+	}
+	for (;;)
+		pause();
+}
+
+static void
+child_kill(pid_t pid)
+{
+	kill(pid, SIGKILL);
+	waitpid(pid, NULL, 0);
+}
+
+TEST(a_killed_peer_is_reported)
+{
+	int fd = channel(), ready[2];
+	uint32_t id = listener(fd, RDMA_PS_TCP);
+	pid_t pid = child_run(false, NULL);
+
+	id = expect(fd, CONNECT_REQUEST, UID, 0).id;
+	assert_ok(accept_id(fd, id, UID + 2, 0x222, ""));
+	expect(fd, ESTABLISHED, UID + 2, 0);
+	child_kill(pid);
+	expect(fd, DISCONNECTED, UID + 2, 0);
+	close(fd);
+
+	/* A listener that dies with a request it never read. */
+	assert_ok(pipe(ready));
+	pid = child_run(true, ready);
+	assert_int_equal(read(ready[0], &(char){0}, 1), 1);
+	fd = channel();
+	id = create(fd, UID, RDMA_PS_TCP);
+	route(fd, id, UID);
+	assert_ok(connect_id(fd, id, 1, ""));
+	child_kill(pid);
+	expect(fd, REJECTED, UID, CONSUMER);
+	close(fd);
+	close(ready[0]);
+	close(ready[1]);
+}
+
+TEST(a_forked_child_has_no_channel_and_keeps_no_connection)
+{
+	struct pair p = pair_connect();
+	int status;
+	pid_t pid = fork(), sleeper;
+
+	if (pid == 0)
+		_exit(disconnect(p.srv, p.in));
+	waitpid(pid, &status, 0);
+	assert_int_equal(WEXITSTATUS(status), EIO);
+	sleeper = fork();
+	if (sleeper == 0)
+		for (;;)
+			pause();
+	close(p.cli); /* The child's copy is no end of the connection. */
+	expect(p.srv, DISCONNECTED, UID + 2, 0);
+	child_kill(sleeper);
+	close(p.srv);
+}
+
+TEST(a_channel_without_events_is_not_readable)
+{
+	struct pair p = pair_connect();
+	struct pollfd pfd = {.fd = p.srv, .events = POLLIN};
+	struct rdma_ucm_event_resp ev;
+
+	assert_int_equal(poll(&pfd, 1, 50), 0);
+	fcntl(p.srv, F_SETFL, O_NONBLOCK);
+	assert_int_equal(get_event(p.srv, &ev), EAGAIN);
+	destroy(p.cli, p.out);
+	assert_int_equal(poll(&pfd, 1, 5000), 1);
+	assert_ok(get_event(p.srv, &ev));
+	assert_int_equal(poll(&pfd, 1, 50), 0);
+	pair_close(&p);
+}
+
+static void *
+wait_for_event(void *arg)
+{
+	struct rdma_ucm_event_resp ev;
+
+	return (void *)(intptr_t)get_event(*(const int *)arg, &ev);
+}
+
+TEST(a_thread_waits_for_an_event_until_it_comes_or_is_cancelled)
+{
+	int fd = channel();
+	uint32_t id = create(fd, UID, RDMA_PS_TCP);
+	pthread_t thread;
+	void *result;
+
+	assert_ok(pthread_create(&thread, NULL, wait_for_event, &fd));
+	usleep(20000);
+	assert_ok(resolve(fd, id, "127.0.0.1", PORT)); /* The channel is not locked meanwhile. */
+	assert_ok(pthread_join(thread, &result));
+	assert_null(result);
+	assert_ok(pthread_create(&thread, NULL, wait_for_event, &fd));
+	usleep(20000);
+	assert_ok(pthread_cancel(thread));
+	assert_ok(pthread_join(thread, &result));
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	assert_int_equal(destroy(fd, id), 1);
+	close(fd);
+}
+
+TEST(a_thread_that_waits_stays_when_the_channel_is_closed)
+{
+	struct pair p = pair_connect();
+	pthread_t thread;
+	void *result;
+
+	assert_ok(pthread_create(&thread, NULL, wait_for_event, &p.srv));
+	usleep(20000);
+	close(p.srv);
+	close(p.cli); /* Which wakes it, for nothing. */
+	usleep(20000);
+	assert_int_equal(pthread_tryjoin_np(thread, &result), EBUSY);
+	assert_ok(pthread_cancel(thread));
+	assert_ok(pthread_join(thread, &result));
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+}
+
+TEST(a_duplicate_is_the_same_channel)
+{
+	int fd = channel(), copy = dup(fd), plain = dup(STDERR_FILENO);
+	uint32_t id = create(copy, UID, RDMA_PS_TCP);
+
+	close(fd);
+	assert_ok(resolve(copy, id, "127.0.0.1", PORT));
+	expect(copy, ADDR_RESOLVED, UID, 0);
+	assert_int_equal(dup2(plain, copy), copy); /* Closed unseen: the number is a file's now. */
+	assert_int_equal(write(copy, "", 0), 0);
+	close(copy);
+	close(plain);
+}
+
+TEST(an_identifier_moves_to_another_channel_with_its_events)
+{
+	int srv = channel(), cli = channel(), to = channel();
+	uint32_t listens = listener(srv, RDMA_PS_TCP), out = create(cli, UID + 1, RDMA_PS_TCP);
+	struct rdma_ucm_migrate_resp resp = {9};
+	struct rdma_ucm_migrate_id req = {
+		.response = (uintptr_t)&resp, .id = listens, .fd = (uint32_t)srv};
+
+	assert_ok(CM(to, MIGRATE_ID, sizeof(resp), req));
+	assert_int_equal(resp.events_reported, 0);
+	assert_int_equal(CM(to, MIGRATE_ID, sizeof(resp), req), EINVAL); /* No longer there. */
+	route(cli, out, UID + 1);
+	assert_ok(connect_id(cli, out, 1, ""));
+	assert_ok(accept_id(to, expect(to, CONNECT_REQUEST, UID, 0).id, UID + 2, 1, ""));
+	expect(cli, CONNECT_RESPONSE, UID + 1, 0);
+	req.fd = STDERR_FILENO;
+	assert_int_equal(CM(to, MIGRATE_ID, sizeof(resp), req), EINVAL);
+	close(srv);
+	close(cli);
+	close(to);
+}
+
+/* The name of the port, as cm_wire.c makes it. */
+static socklen_t
+port_name(struct sockaddr_un *un)
+{
+	*un = (struct sockaddr_un){.sun_family = AF_UNIX};
+	return (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 +
+		(size_t)snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1,
+			"soft_mlx5.%u.%s.cm.%x.%u", geteuid(), getenv("SOFT_MLX5_NET"), RDMA_PS_TCP,
+			PORT));
+}
+
+TEST(a_peer_that_speaks_nonsense_is_no_peer)
+{
+	int srv = channel(), cli = channel(), raw = socket(AF_UNIX, SOCK_SEQPACKET, 0), peer;
+	uint32_t id = create(cli, UID + 1, RDMA_PS_TCP);
+	struct rdma_ucm_event_resp ev;
+	struct sockaddr_un un;
+	socklen_t len = port_name(&un);
+	uint8_t bytes[1024];
+
+	/* To a listener. */
+	memset(bytes, 0xa5, sizeof(bytes));
+	listener(srv, RDMA_PS_TCP);
+	fcntl(srv, F_SETFL, O_NONBLOCK);
+	for (size_t n = 1; n <= sizeof(bytes); n *= 2) {
+		peer = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+		assert_ok(connect(peer, (const struct sockaddr *)&un, len));
+		assert_int_equal(send(peer, bytes, n, 0), n);
+		assert_int_equal(get_event(srv, &ev), EAGAIN);
+		close(peer);
+	}
+	close(srv);
+
+	/* As a listener. */
+	assert_ok(bind(raw, (const struct sockaddr *)&un, len));
+	assert_ok(listen(raw, 1));
+	route(cli, id, UID + 1);
+	assert_ok(connect_id(cli, id, 1, ""));
+	peer = accept(raw, NULL, NULL);
+	assert_true(peer >= 0);
+	assert_int_equal(send(peer, bytes, sizeof(bytes), 0), sizeof(bytes));
+	expect(cli, REJECTED, UID + 1, CONSUMER);
+	close(peer);
+	close(raw);
+	close(cli);
+}
+
+/* A message of some length to the listener, from a peer of its own; what the listener reports. */
+static int
+sent_to(int srv, const struct cm_msg *msg, size_t len)
+{
+	int peer = socket(AF_UNIX, SOCK_SEQPACKET, 0), err;
+	uint8_t bytes[sizeof(*msg) + 1] = {0};
+	struct rdma_ucm_event_resp ev;
+	struct sockaddr_un un;
+	socklen_t un_len = port_name(&un);
+
+	memcpy(bytes, msg, sizeof(*msg));
+	assert_ok(connect(peer, (const struct sockaddr *)&un, un_len));
+	assert_int_equal(send(peer, bytes, len, 0), len);
+	err = get_event(srv, &ev);
+	close(peer);
+	return err;
+}
+
+TEST(each_field_of_a_request_is_checked)
+{
+	struct cm_msg good = {.magic = CM_MAGIC, .ps = RDMA_PS_TCP, .type = CM_REQ}, bad;
+	int srv = channel();
+
+	good.src.in = address("127.0.0.1", 1);
+	good.dst.in = address("127.0.0.1", PORT);
+	listener(srv, RDMA_PS_TCP);
+	fcntl(srv, F_SETFL, O_NONBLOCK);
+	assert_ok(sent_to(srv, &good, sizeof(good)));
+	assert_int_equal(sent_to(srv, &good, sizeof(good) - 1), EAGAIN);
+	assert_int_equal(sent_to(srv, &good, sizeof(good) + 1), EAGAIN);
+#define BAD(member, value)                                                                         \
+	bad = good;                                                                                \
+	bad.member = (value);                                                                      \
+	assert_int_equal(sent_to(srv, &bad, sizeof(bad)), EAGAIN)
+	BAD(magic, CM_MAGIC + 1);
+	BAD(ps, RDMA_PS_UDP);
+	BAD(type, CM_REP);
+	BAD(type, 100);
+	BAD(psn, 1u << 24);
+	BAD(conn.qp_num, 1u << 24);
+	BAD(src.sa.sa_family, 0);
+	BAD(src.in, address("203.0.113.9", 1));
+	BAD(dst.in, address("127.0.0.2", PORT));
+	BAD(dst.sa.sa_family, AF_UNIX);
+#undef BAD
+	assert_ok(sent_to(srv, &good, sizeof(good)));
+	close(srv);
+}
+
+/* A net of this process alone: its ports are free. */
+static int
+net_choose(void **state)
+{
+	char name[32];
+
+	snprintf(name, sizeof(name), "test.cm.%d", (int)getpid());
+	return setenv("SOFT_MLX5_NET", name, 1);
+}
+
+TEST_MAIN(net_choose, NULL)
