@@ -228,7 +228,7 @@ attend(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 	again |= crpc_mlx5_ending_take(dev);
 	if (again || dev->ib.faults != NULL)
 		crpc_store_relaxed(&dev->ib.attention, 1);
-	if (dev->tel != NULL)
+	if (dev->tel != NULL && crpc_tel_asked(dev->tel))
 		crpc_mlx5_tel_answer(dev);
 	return got;
 }
