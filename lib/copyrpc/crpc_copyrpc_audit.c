@@ -85,16 +85,17 @@ rest_check(const struct crpc_copyrpc_ep *ep)
 {
 	const struct large *large = ep->large;
 	const struct conn *conn = ep->conn;
-	uint64_t areas = large == NULL ? 0
-				       : (large->taken & ~large->held) | large->served |
-			__crpc_copyrpc_large_sending(ep);
+	uint64_t areas = large == NULL
+		? 0
+		: (large->taken & ~large->held) | large->served | __crpc_copyrpc_large_sending(ep);
 	const struct rule rules[] = {{"open calls at rest", 0, ep->calls.open},
 		{"pending at rest", 0, ep_pending(ep)},
 		{"open requests at rest", ep->req_tail, ep->req_head},
 		{"released at rest", conn->rx_pos[WIRE_REQ], conn->released},
 		{"reported at rest", conn->released, conn->reported},
 		{"peer's released at rest",
-			conn->flow->may_be_old ? conn->peer_released : ep->tx[WIRE_REQ].sent,
+			conn->conf.flow == CRPC_COPYRPC_FLOW_READ ? conn->peer_released
+								  : ep->tx[WIRE_REQ].sent,
 			conn->peer_released},
 		{"gets and puts at rest", conn->onesided.tail, conn->onesided.head},
 		{"large messages at rest", 0, areas},
