@@ -151,7 +151,11 @@ crpc_tel_rpc_ask(const char *params, const char **rest)
 static inline int
 crpc_tel_rpc_list(const char *cmd, const char *params, struct rte_tel_data *d)
 {
-	crpc_tel_put_list(&tel_rpc.contexts, d);
+	rte_tel_data_start_array(d, RTE_TEL_INT_VAL);
+	pthread_mutex_lock(&tel_rpc.contexts.lock);
+	for (const struct crpc_tel_box *b = tel_rpc.contexts.boxes; b != NULL; b = b->next)
+		rte_tel_data_add_array_int(d, (int)b->id);
+	pthread_mutex_unlock(&tel_rpc.contexts.lock);
 	return 0;
 }
 
