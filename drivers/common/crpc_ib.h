@@ -224,7 +224,10 @@ void crpc_ib_kept_free(struct crpc_ib *ib, bool (*end)(struct crpc_ib_qp *qp));
 void crpc_ib_fault(struct crpc_ib_qp *qp, int status, uint32_t wr_id, const char *why);
 /** The device failed: all queue pairs of the user do. */
 void crpc_ib_all_fault(struct crpc_ib *ib);
-/** Reports faults, and moves queue pairs to the error state by @p to_error; how many. */
+/**
+ * Reports faults, also of a device that failed, and moves queue pairs to the error state by
+ * @p to_error; how many. More are left: attention is set.
+ */
 uint16_t crpc_ib_faults_take(struct crpc_ib *ib, struct crpc_rdma_cqe *out, uint16_t n,
 	void (*to_error)(struct crpc_ib_qp *qp));
 /** Moves it to the error state, so that the device flushes what is outstanding on it. */

@@ -11,14 +11,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <sched.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "crpc_ib.h"
 #include "crpc_log.h"
+#include "crpc_thread.h"
 
 static void
 set_stale(struct crpc_ib *ib)
@@ -94,26 +93,6 @@ watcher(void *arg)
 	return NULL;
 }
 
-/* On any core, as the lcore that opens a device is not to be shared. 0 or an errno value. */
-static int
-thread_start(struct crpc_ib *ib)
-{
-	sigset_t all, old;
-	cpu_set_t cpus;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&ib->watcher, NULL, watcher, ib);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc != 0)
-		return rc;
-	pthread_setname_np(ib->watcher, "crpc-ib-events");
-	memset(&cpus, 0xff, sizeof(cpus));
-	pthread_setaffinity_np(ib->watcher, sizeof(cpus), &cpus);
-	return 0;
-}
-
 int
 crpc_ib_events_open(struct crpc_ib *ib)
 {
@@ -123,7 +102,7 @@ crpc_ib_events_open(struct crpc_ib *ib)
 		return crpc_fail(-EIO, "open: events of device %s: %s",
 			ibv_get_device_name(ib->context->device), strerror(errno));
 	ib->wake = eventfd(0, EFD_CLOEXEC);
-	rc = ib->wake >= 0 ? thread_start(ib) : errno;
+	rc = ib->wake >= 0 ? crpc_thread_start(&ib->watcher, "crpc-ib-events", watcher, ib) : errno;
 	if (rc == 0) {
 		ib->watcher_pid = getpid();
 		return 0;

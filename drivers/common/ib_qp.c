@@ -212,6 +212,10 @@ crpc_ib_faults_take(struct crpc_ib *ib, struct crpc_rdma_cqe *out, uint16_t n,
 	struct crpc_ib_qp *qp;
 	uint16_t got = 0;
 
+	if (crpc_load_relaxed(&ib->failed) != 0) {
+		crpc_store_relaxed(&ib->failed, 0);
+		crpc_ib_all_fault(ib);
+	}
 	while (ib->faults != NULL && got < n) {
 		qp = ib->faults;
 		ib->faults = qp->next_fault;
@@ -226,6 +230,8 @@ crpc_ib_faults_take(struct crpc_ib *ib, struct crpc_rdma_cqe *out, uint16_t n,
 		};
 		qp->is_failed = true;
 	}
+	if (ib->faults != NULL)
+		crpc_store_relaxed(&ib->attention, 1);
 	return got;
 }
 

@@ -87,7 +87,7 @@ dev_close(struct crpc_rdma *base)
 	for (uint32_t i = 0; i < dev->dp.num_dcis; i++)
 		crpc_mlx5_qp_end(&dev->dp.dci[i]->qp);
 	crpc_ib_kept_free(&dev->dp.ib, crpc_mlx5_objects_free);
-	crpc_mlx5_tel_close(dev);
+	crpc_tel_free(dev->dp.tel);
 	objects_fini(dev);
 }
 

@@ -348,7 +348,6 @@ size_t crpc_mlx5_cqe_text(const union crpc_mlx5_cqe *cqe, char *text, size_t len
 
 /* mlx5_tel.c: the device's place among the commands of telemetry. */
 int crpc_mlx5_tel_open(struct crpc_mlx5_dev_ctl *dev);
-void crpc_mlx5_tel_close(struct crpc_mlx5_dev_ctl *dev);
 /** Writes the state of one queue pair, as telemetry has it, with its newest WQE. */
 void crpc_mlx5_queue_dump(const struct crpc_mlx5_qp *qp, FILE *out);
 /** The owner's part, at a poll. */

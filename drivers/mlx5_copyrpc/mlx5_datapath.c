@@ -218,17 +218,13 @@ attend(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 	/* Acquire: pairs with the question's R2, and with set_failed(). First, as what comes later
 	 * must stay. */
 	crpc_exchange_acq_rel(&dev->ib.attention, 0);
-	if (crpc_load_relaxed(&dev->ib.failed) != 0) {
-		crpc_store_relaxed(&dev->ib.failed, 0);
-		crpc_ib_all_fault(&dev->ib);
-	}
 	held_return(dev);
 	got = crpc_ib_faults_take(&dev->ib, out, n, crpc_mlx5_qp_to_error);
 	again = crpc_mlx5_dcis_turn(dev);
 	again |= crpc_mlx5_ending_take(dev);
-	if (again || dev->ib.faults != NULL)
+	if (again)
 		crpc_store_relaxed(&dev->ib.attention, 1);
-	if (dev->tel != NULL)
+	if (dev->tel != NULL && crpc_tel_asked(dev->tel))
 		crpc_mlx5_tel_answer(dev);
 	return got;
 }

@@ -74,6 +74,8 @@
  *                built), -ECANCELED (flushed), and what crpc_paper_fail() was given
  */
 
+#include <sys/queue.h>
+
 #include "crpc_rdma.h"
 
 CRPC_BEGIN_DECLS
@@ -160,7 +162,7 @@ struct crpc_paper {
 	/* The driver's. */
 	struct crpc_paper_queue **queues; /* By the number in their addresses; NULL: free. */
 	struct crpc_paper_queue **active; /* Those with requests that are not acknowledged. */
-	struct crpc_paper_packet *flight, **flight_tail; /* Datagrams, oldest first. */
+	TAILQ_HEAD(crpc_paper_packets, crpc_paper_packet) flight; /**< Datagrams, oldest first. */
 	struct paper_event *event; /* A heap, the next one first. */
 	uint32_t nevents, max_events, last_event;
 	uint32_t nqueues, max_queues, free_queue, ndevs, last_key;

@@ -14,8 +14,6 @@
  *        moved by a poll   by a step          by a step         by post
  */
 
-#include <sys/queue.h>
-
 #include "crpc_paper_nic.h"
 #include "crpc_rdma_driver.h"
 
@@ -41,7 +39,7 @@ struct paper_ah {
 
 /* A datagram in the network, and then the buffer in which the user gets it. */
 struct crpc_paper_packet {
-	struct crpc_paper_packet *next; /* In the network, or of those that the last poll gave. */
+	TAILQ_ENTRY(crpc_paper_packet) link; /* In flight, or among those that were given. */
 	struct crpc_paper_queue *queue; /* Whose buffer it is. */
 	struct paper_target to;
 	uint32_t len, imm;
@@ -127,7 +125,7 @@ struct crpc_paper_dev {
 	uint32_t last_mr_key;
 	struct paper_mr *mrs; /* Those that were ever used, nmrs. */
 	struct paper_cqe *cq;
-	struct crpc_paper_packet *given; /* Datagrams of the last poll. */
+	struct crpc_paper_packets given; /* Datagrams of the last poll. */
 	struct crpc_paper_counts counts;
 	uint32_t nmrs, free_mr; /* No number below free_mr is free. */
 	struct paper_servers at;

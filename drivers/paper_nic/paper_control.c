@@ -54,7 +54,9 @@ crpc_paper_open(struct crpc_paper *net, const struct crpc_paper_conf *conf)
 
 	if (dev == NULL)
 		return crpc_null(crpc_fail(-ENOMEM, "open: no memory for a device on paper"));
-	net->ndevs++;
+	if (net->ndevs++ == 0)
+		TAILQ_INIT(&net->flight);
+	TAILQ_INIT(&dev->given);
 	dev->base = (struct crpc_rdma){.fp = __crpc_paper_fp, .ops = &paper_ops};
 	dev->net = net;
 	dev->conf = *conf;
@@ -109,8 +111,8 @@ paper_close(struct crpc_rdma *base)
 	free(dev);
 	if (--net->ndevs != 0)
 		return;
-	while ((packet = net->flight) != NULL) {
-		net->flight = packet->next;
+	while ((packet = TAILQ_FIRST(&net->flight)) != NULL) {
+		TAILQ_REMOVE(&net->flight, packet, link);
 		free(packet);
 	}
 	free(net->queues);

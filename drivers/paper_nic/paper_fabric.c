@@ -63,7 +63,7 @@ void
 __crpc_paper_purge(struct crpc_paper_queue *q)
 {
 	struct crpc_paper_dev *dev = q->dev;
-	struct crpc_paper_packet **at = &dev->given, *packet;
+	struct crpc_paper_packet *packet, *next;
 	uint32_t to = dev->head;
 
 	for (uint32_t from = dev->head; from != dev->tail; from++) {
@@ -73,12 +73,11 @@ __crpc_paper_purge(struct crpc_paper_queue *q)
 			dev->cq[to++ & dev->cq_mask] = dev->cq[from & dev->cq_mask];
 	}
 	dev->tail = to;
-	while ((packet = *at) != NULL) {
-		if (packet->queue != q) {
-			at = &packet->next;
+	for (packet = TAILQ_FIRST(&dev->given); packet != NULL; packet = next) {
+		next = TAILQ_NEXT(packet, link);
+		if (packet->queue != q)
 			continue;
-		}
-		*at = packet->next;
+		TAILQ_REMOVE(&dev->given, packet, link);
 		free(packet);
 	}
 }
@@ -335,20 +334,17 @@ void
 __crpc_paper_flight(struct crpc_paper *net)
 {
 	uint64_t i = chance(net, net->reorder) ? crpc_paper_rnd(net) % net->nflight : 0;
-	struct crpc_paper_packet **at = &net->flight, *packet, *copy;
+	struct crpc_paper_packet *packet = TAILQ_FIRST(&net->flight), *copy;
 
 	while (i-- != 0)
-		at = &(*at)->next;
-	packet = *at;
+		packet = TAILQ_NEXT(packet, link);
 	if (chance(net, net->duplicate)) {
 		net->duplicated++;
 		packet_arrive(net, packet_new(&packet->to, packet->len, packet));
 		return;
 	}
-	*at = packet->next;
+	TAILQ_REMOVE(&net->flight, packet, link);
 	net->nflight--;
-	if (net->flight_tail == &packet->next)
-		net->flight_tail = at;
 	if (chance(net, net->drop)) {
 		free(packet);
 		packet = NULL;
@@ -399,11 +395,8 @@ dgram_run(struct crpc_paper_queue *q, const struct paper_slot *slot)
 	if (net->hook != NULL)
 		net->hook(net, packet->data, slot->len, &packet->imm, &packet->len);
 	packet->len = (uint32_t)crpc_min(packet->len, slot->len);
-	packet->next = NULL;
-	if (net->nflight++ == 0)
-		net->flight_tail = &net->flight;
-	*net->flight_tail = packet;
-	net->flight_tail = &packet->next;
+	TAILQ_INSERT_TAIL(&net->flight, packet, link);
+	net->nflight++;
 }
 
 /* Carry out what was checked; of a WRITE maybe only a part. */
@@ -545,8 +538,7 @@ cqe_take(struct crpc_paper_dev *dev, struct paper_cqe *e)
 		q->shown = e->retired;
 	} else if (e->packet != NULL) {
 		dev->base.stats.recv_cqes++;
-		e->packet->next = dev->given;
-		dev->given = e->packet;
+		TAILQ_INSERT_TAIL(&dev->given, e->packet, link);
 	} else if (e->cqe.type == CRPC_RDMA_CQE_RECV) {
 		dev->base.stats.recv_cqes++;
 		dev->base.stats.recv_posted++;
@@ -564,8 +556,8 @@ paper_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *cqe, uint16_t n)
 	uint16_t k = 0;
 
 	/* buffers of the last poll are receives again */
-	while ((packet = dev->given) != NULL) {
-		dev->given = packet->next;
+	while ((packet = TAILQ_FIRST(&dev->given)) != NULL) {
+		TAILQ_REMOVE(&dev->given, packet, link);
 		packet->queue->receives++;
 		dev->base.stats.recv_posted++;
 		free(packet);

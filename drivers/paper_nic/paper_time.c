@@ -82,6 +82,13 @@ event_add(struct crpc_paper *net, struct paper_event e)
 	net->event[i] = e;
 }
 
+/* The same, for request number pos of a queue. */
+static void
+event_of(struct crpc_paper_queue *q, uint64_t at, uint32_t pos, enum paper_event_kind kind)
+{
+	event_add(q->net, (struct paper_event){.at = at, .q = q->self, .pos = pos, .kind = kind});
+}
+
 static struct paper_event
 event_pop(struct crpc_paper *net)
 {
@@ -249,11 +256,10 @@ slot_send(struct crpc_paper_queue *q, uint32_t pos, uint64_t at, uint64_t occupa
 		at += t->read;
 	at = pass(&dev->at.tx, at + t->send, wire_time(t, reads ? 0 : slot->len));
 	slot->lands = slot->acked = UINT64_MAX;
-	event_add(q->net,
-		(struct paper_event){.at = slot->wr.op == PAPER_DGRAM ? at : at + t->propagation,
-			.q = q->self,
-			.pos = pos,
-			.kind = slot->wr.op == PAPER_DGRAM ? LEAVE : LAND});
+	if (slot->wr.op == PAPER_DGRAM)
+		event_of(q, at, pos, LEAVE);
+	else
+		event_of(q, at + t->propagation, pos, LAND);
 }
 
 void
@@ -294,21 +300,20 @@ slot_land(struct crpc_paper_queue *q, const struct paper_event *e)
 	struct crpc_paper_queue *peer = __crpc_paper_find(q->net, &slot->to);
 	const struct crpc_paper_time *t = q->net->time;
 	bool reads = slot->wr.op == CRPC_RDMA_READ;
-	struct paper_event carry = {.at = e->at, .q = q->self, .pos = e->pos, .kind = CARRY};
-	uint64_t back;
+	uint64_t carried = e->at, back;
 
 	if (peer != NULL) {
-		carry.at = land(
+		carried = land(
 			peer, e->at, reads ? 0 : slot->len, slot->wr.op == CRPC_RDMA_WRITE_IMM);
-		back = carry.at;
+		back = carried;
 		if (reads) {
 			back = pass(&peer->dev->at.tx, back + t->read, wire_time(t, slot->len));
 			back = land(q, back + t->propagation, slot->len, false);
 		}
 		slot->acked = back + t->ack;
 	}
-	slot->lands = carry.at;
-	event_add(q->net, carry);
+	slot->lands = carried;
+	event_of(q, carried, e->pos, CARRY);
 }
 
 /* Again, after a while. */
@@ -316,11 +321,7 @@ static void
 carry_again(struct crpc_paper_queue *q, uint64_t at)
 {
 	q->dev->counts.retries++;
-	event_add(q->net,
-		(struct paper_event){.at = at + crpc_max(q->net->time->retry, PS),
-			.q = q->self,
-			.pos = q->done,
-			.kind = CARRY});
+	event_of(q, at + crpc_max(q->net->time->retry, PS), q->done, CARRY);
 }
 
 /* The sender notices only after its retries that the peer is gone. */
@@ -359,11 +360,7 @@ queue_carry(struct crpc_paper_queue *q, const struct paper_event *e)
 		}
 		if (!slot->completes || q->broken)
 			continue;
-		event_add(q->net,
-			(struct paper_event){.at = crpc_max(slot->acked, at),
-				.q = q->self,
-				.pos = pos,
-				.kind = ACK});
+		event_of(q, crpc_max(slot->acked, at), pos, ACK);
 	}
 }
 
@@ -380,8 +377,8 @@ dgram_leave(struct crpc_paper_queue *q, const struct paper_event *e)
 	__crpc_paper_run(q);
 	if (net->nflight == flight) /* no memory, or it was refused */
 		return;
-	packet = net->flight;
-	net->flight = NULL;
+	packet = TAILQ_FIRST(&net->flight);
+	TAILQ_REMOVE(&net->flight, packet, link);
 	net->nflight = 0;
 	event_add(net,
 		(struct paper_event){.at = e->at + net->time->propagation,
@@ -405,9 +402,7 @@ dgram_land(struct crpc_paper *net, struct paper_event e)
 static void
 dgram_arrive(struct crpc_paper *net, struct crpc_paper_packet *packet)
 {
-	packet->next = NULL;
-	net->flight = packet;
-	net->flight_tail = &packet->next;
+	TAILQ_INSERT_TAIL(&net->flight, packet, link);
 	net->nflight = 1;
 	while (net->nflight != 0)
 		__crpc_paper_flight(net);

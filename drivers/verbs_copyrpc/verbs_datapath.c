@@ -354,13 +354,7 @@ attend(struct crpc_verbs_dev *dev, struct crpc_rdma_cqe *out, uint16_t n)
 
 	/* Acquire: pairs with set_failed(). */
 	crpc_exchange_acq_rel(&dev->ib.attention, 0);
-	if (crpc_load_relaxed(&dev->ib.failed) != 0) {
-		crpc_store_relaxed(&dev->ib.failed, 0);
-		crpc_ib_all_fault(&dev->ib);
-	}
 	got = crpc_ib_faults_take(&dev->ib, out, n, crpc_ib_to_error);
-	if (dev->ib.faults != NULL)
-		crpc_store_relaxed(&dev->ib.attention, 1);
 	while (dev->ahead_first != dev->ahead_end && got < n)
 		got += wc_take(dev, &dev->ahead[dev->ahead_first++], &out[got]);
 	return got;

@@ -50,13 +50,10 @@ __crpc_bulk_rails_init(struct crpc_bulk_conn *conn)
 
 	for (uint32_t i = 0; i < conn->nrails; i++) {
 		id = CRPC_BULK_USER_ID << 16 | conn->index << 3 | i;
-		TAILQ_INIT(&conn->rail[i].kept);
 		conn->rail[i].ep = crpc_copyrpc_ep_create(conf->port[i % conf->nports].ctx, id);
 		if (conn->rail[i].ep == NULL)
 			return -errno;
 	}
-	TAILQ_INIT(&conn->again);
-	TAILQ_INIT(&conn->sent_free);
 	if (conn->nrails == 1)
 		return 0;
 	conn->nsent = conf->tx_chunks + conf->slots + 64;

@@ -154,7 +154,7 @@ conn_report(struct tel_conn *out, const struct crpc_bulk_conn *conn)
 }
 
 static bool
-conn_fill(void *to, const void *of, uint32_t i)
+conn_fill(void *to, void *of, uint32_t i)
 {
 	const struct crpc_bulk *b = of;
 
@@ -176,7 +176,7 @@ static struct crpc_tel_rpc tel_rpc = {.library = "bulk",
 int
 __crpc_bulk_tel_open(struct crpc_bulk *b)
 {
-	return crpc_tel_rpc_open(&b->tel, b->conf.max_conns);
+	return crpc_tel_rpc_open(&b->tel, NULL, b->conf.max_conns);
 }
 
 crpc_noinline void

@@ -42,9 +42,6 @@ struct onesided {
 	struct crpc_done op[ONESIDED_MAX];
 };
 
-struct flow_ops;
-struct arrival_ops;
-
 struct conn {
 	struct crpc_rdma_qp *qp; /**< NULL: a broken endpoint whose gets and puts have ended. */
 	uint64_t peer_released;
@@ -59,13 +56,12 @@ struct conn {
 	struct room peer_resv;
 
 	/* modes, and what belongs to them and to gets and puts */
-	const struct flow_ops *flow;
-	const struct arrival_ops *arrival;
 	struct onesided onesided;
 	_Atomic uint64_t *rx_words; /**< The peer's access to positions: WIRE_WORD_*. */
 	_Atomic uint64_t *tx_words; /**< What is read lands here, what is written starts here. */
 	uint64_t words_raddr;       /**< The peer's. */
 	uint64_t cleared; /**< Arrivals in memory: up to here, responses are zero again. */
+	bool in_memory;   /**< Arrivals are. */
 	bool reading;     /**< READ flow: a READ of the peer's position is on its way. */
 	bool want_read;   /**< A request was refused for want of room. */
 	uint8_t single[WIRE_LANES];     /**< CLOCKED: batches of one message since a larger one. */

@@ -4,22 +4,19 @@
 
 /**
  * @file
- * What differs between flow modes, flush policies and arrival modes: three tables, indexed by the
- * enums of crpc_copyrpc.h. The first row of each is the default; its functions are in the file that
- * the default path is in, those of the others in crpc_copyrpc_flow.c, crpc_copyrpc_policy.c and
- * crpc_copyrpc_memory.c.
+ * What differs between flow modes, flush policies and arrival modes. Policies are a table in
+ * crpc_copyrpc_policy.c. Of the others, one mode each needs more than the default, and the default
+ * path branches to it: crpc_copyrpc_flow.c and crpc_copyrpc_memory.c.
  */
 
 #include "copyrpc_conn.h"
 
-/** How the released position returns to the sender of requests. */
-struct flow_ops {
-	bool in_batches; /**< The heads of batches carry it. */
-	bool may_be_old; /**< It has two ways, one of which may be slower by any amount. */
-	void (*wanted)(struct crpc_copyrpc_ep *ep);   /**< A request found no room. */
-	void (*released)(struct crpc_copyrpc_ep *ep); /**< Requests were released. */
-	void (*flushed)(struct crpc_copyrpc_ep *ep);  /**< flush() has looked at the endpoint. */
-};
+/** Whether the heads of batches carry the released position to the sender of requests. */
+static inline bool
+flow_in_batches(const struct conn *conn)
+{
+	return conn->conf.flow != CRPC_COPYRPC_FLOW_NOTIFY;
+}
 
 /** When queued messages are sent. */
 struct flush_ops {
@@ -34,24 +31,7 @@ struct flush_ops {
 	void (*sending)(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
 };
 
-/** How a batch is written, and how its arrival is noticed. */
-struct arrival_ops {
-	bool in_memory;   /**< The functions are called only then. */
-	uint32_t trailer; /**< Bytes behind the messages of a batch. */
-	/** Change the work request of a batch, whose head is written. */
-	void (*batch)(const struct crpc_copyrpc_ep *ep, const struct pending *batch,
-		struct crpc_rdma_wr *wr);
-	/** The same of a released position that is sent alone. */
-	void (*update)(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr);
-	/** Bytes of the request ring are released to the peer. */
-	void (*released)(const struct crpc_copyrpc_ep *ep, uint64_t from, uint64_t to);
-	/** Completions of the last poll are not readable any more. */
-	void (*given)(struct crpc_copyrpc_ep *ep);
-};
-
-extern const struct flow_ops __crpc_copyrpc_flows[];
 extern const struct flush_ops __crpc_copyrpc_flushes[];
-extern const struct arrival_ops __crpc_copyrpc_arrivals[];
 
 /** Kinds of completions, in the two upper bits of a wr_id. */
 #define WR_KIND_SHIFT  30
@@ -62,15 +42,28 @@ enum wr_kind {
 	WR_ONESIDED, /**< A get or put. */
 };
 
-/* crpc_copyrpc_lane.c: the default policy */
-bool __crpc_copyrpc_clocked_queued(
-	struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns);
-bool __crpc_copyrpc_clocked_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
-void __crpc_copyrpc_clocked_sending(struct crpc_copyrpc_ep *ep, uint64_t now_ns);
+/* crpc_copyrpc_flow.c: only of READ */
 
-/* crpc_copyrpc_flow.c */
-
+/** A request found no room. */
+void __crpc_copyrpc_read_wanted(struct crpc_copyrpc_ep *ep);
+/** Requests were released. */
+void __crpc_copyrpc_read_released(struct crpc_copyrpc_ep *ep);
+/** flush() has looked at the endpoint. */
+void __crpc_copyrpc_read_flushed(struct crpc_copyrpc_ep *ep);
 /** The READ of the peer's position is complete. */
 void __crpc_copyrpc_position_take(struct crpc_copyrpc_ep *ep);
+
+/* crpc_copyrpc_memory.c: only of arrivals in memory */
+
+/** Change the work request of a batch, whose head is written. */
+void __crpc_copyrpc_memory_batch(
+	const struct crpc_copyrpc_ep *ep, const struct pending *batch, struct crpc_rdma_wr *wr);
+/** The same of a released position that is sent alone. */
+void __crpc_copyrpc_memory_update(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr);
+/** Zero what has arrived from one position to another. */
+void __crpc_copyrpc_memory_clear(
+	const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t from, uint64_t to);
+/** Completions of the last poll are not readable any more. */
+void __crpc_copyrpc_memory_given(struct crpc_copyrpc_ep *ep);
 
 #endif

@@ -2,29 +2,9 @@
 /*
  * The auditor: what copyrpc_path.h draws, recomputed from the tables and compared.
  */
-#include <inttypes.h>
-
 #include "copyrpc_large.h"
 #include "copyrpc_modes.h"
-
-/* What must be, and what is. */
-struct rule {
-	const char *name;
-	uint64_t expected, found;
-};
-
-/* Names the endpoint, the rule, expected and found. */
-static bool
-rules_hold(const struct crpc_copyrpc_ep *ep, const struct rule *rule, size_t n)
-{
-	for (; n != 0; n--, rule++)
-		if (rule->expected != rule->found)
-			return crpc_fail(false,
-				"audit: endpoint %u (peer %u): %s: expected %" PRIu64
-				", found %" PRIu64,
-				ep->id, ep->user_id, rule->name, rule->expected, rule->found);
-	return true;
-}
+#include "rpc_audit.h"
 
 /* Call slots: how many are open, and the sum of what they reserve. */
 static bool
@@ -38,10 +18,9 @@ calls_check(const struct crpc_copyrpc_ep *ep)
 		open += rpc_call_is_open(&ep->slots[i].call);
 		sum += slot_worst(ep, &ep->slots[i]);
 	}
-	return rules_hold(ep,
-		(const struct rule[]){{"open calls", open, ep->calls.open},
-			{"bytes reserved for replies", sum, room_sum(&ep->resv)}},
-		2);
+	return rpc_rules_hold(ep->id, ep->user_id,
+		(const struct rpc_rule[]){{"open calls", open, ep->calls.open},
+			{"bytes reserved for replies", sum, room_sum(&ep->resv)}, {0}});
 }
 
 /* Requests in the table and replies in batches: what the peer has reserved for them. */
@@ -71,13 +50,13 @@ lanes_check(const struct crpc_copyrpc_ep *ep)
 		 held = conn->rx_pos[WIRE_REQ] - conn->released,
 		 unreported = conn->released - conn->reported;
 	bool busy = ep_pending(ep) || unreported != 0;
-	const struct rule rules[] = {{"request window", crpc_min(window, ring), window},
+	const struct rpc_rule rules[] = {{"request window", crpc_min(window, ring), window},
 		{"bytes held of the request ring", crpc_min(held, ring), held},
 		{"bytes released and not reported", crpc_min(unreported, ring), unreported},
 		{"bytes reserved by the peer", requests_worst(ep), room_sum(&conn->peer_resv)},
-		{"dirty", busy || ep->dirty.tqe_prev != NULL, ep->dirty.tqe_prev != NULL}};
+		{"dirty", busy || ep->dirty.tqe_prev != NULL, ep->dirty.tqe_prev != NULL}, {0}};
 
-	return rules_hold(ep, rules, CRPC_DIM(rules));
+	return rpc_rules_hold(ep->id, ep->user_id, rules);
 }
 
 static bool
@@ -85,22 +64,24 @@ rest_check(const struct crpc_copyrpc_ep *ep)
 {
 	const struct large *large = ep->large;
 	const struct conn *conn = ep->conn;
-	uint64_t areas = large == NULL ? 0
-				       : (large->taken & ~large->held) | large->served |
-			__crpc_copyrpc_large_sending(ep);
-	const struct rule rules[] = {{"open calls at rest", 0, ep->calls.open},
-		{"pending at rest", 0, ep_pending(ep)},
+	uint64_t areas = large == NULL
+		? 0
+		: (large->taken & ~large->held) | large->served | __crpc_copyrpc_large_sending(ep);
+	const struct rpc_rule calls[] = {{"open calls at rest", 0, ep->calls.open}, {0}};
+	const struct rpc_rule rules[] = {{"pending at rest", 0, ep_pending(ep)},
 		{"open requests at rest", ep->req_tail, ep->req_head},
 		{"released at rest", conn->rx_pos[WIRE_REQ], conn->released},
 		{"reported at rest", conn->released, conn->reported},
 		{"peer's released at rest",
-			conn->flow->may_be_old ? conn->peer_released : ep->tx[WIRE_REQ].sent,
+			conn->conf.flow == CRPC_COPYRPC_FLOW_READ ? conn->peer_released
+								  : ep->tx[WIRE_REQ].sent,
 			conn->peer_released},
 		{"gets and puts at rest", conn->onesided.tail, conn->onesided.head},
 		{"large messages at rest", 0, areas},
-		{"replies reserved at rest", ep->hold, room_sum(&ep->resv)}};
+		{"replies reserved at rest", ep->hold, room_sum(&ep->resv)}, {0}};
 
-	return rules_hold(ep, rules, ep->err == 0 ? CRPC_DIM(rules) : 1);
+	return rpc_rules_hold(ep->id, ep->user_id, calls) &&
+		(ep->err != 0 || rpc_rules_hold(ep->id, ep->user_id, rules));
 }
 
 int

@@ -175,11 +175,10 @@ ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_e
 	ep->id = id;
 	ep->user_id = user_id;
 	ep->conn->conf = *conf;
-	ep->conn->flow = &__crpc_copyrpc_flows[conf->flow];
-	ep->conn->arrival = &__crpc_copyrpc_arrivals[conf->arrival];
-	ep->trailer = ep->conn->arrival->trailer;
+	ep->conn->in_memory = conf->arrival == CRPC_COPYRPC_MEMORY;
+	ep->trailer = ep->conn->in_memory ? sizeof(struct wire_seal) : 0;
 	ep->large = ctx->conf.max_large != 0 ? &mem->large : NULL;
-	ep->given_matters = ep->large != NULL || ep->conn->arrival->in_memory;
+	ep->given_matters = ep->large != NULL || ep->conn->in_memory;
 	rooms_init(ep);
 	tables_init(ep, (uint8_t *)mem + tables_at);
 	ep->conn->epoch = ++ctx->epoch;
@@ -295,7 +294,7 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 	ep->req_next = ep->req_tail;
 	reqs_init(ep->reqs, ep->req_mask + 1);
 	/* no data of the old epoch is taken for a batch of the next */
-	if (conn->arrival->in_memory)
+	if (conn->in_memory)
 		memset(ep->rx[WIRE_REQ], 0, (size_t)WIRE_LANES * ep->ring_size);
 	conn->reading = false;
 	conn->want_read = false;
@@ -312,8 +311,7 @@ crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep)
 static uint16_t
 ep_wire_flags(const struct crpc_copyrpc_ep *ep)
 {
-	return (uint16_t)(ep->conn->conf.flow |
-		(ep->conn->arrival->in_memory ? WIRE_FLAG_MEMORY : 0));
+	return (uint16_t)(ep->conn->conf.flow | (ep->conn->in_memory ? WIRE_FLAG_MEMORY : 0));
 }
 
 void
@@ -376,7 +374,7 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	rc = crpc_rdma_qp_connect(conn->qp, wire.qp);
 	if (rc != 0)
 		return rc;
-	if (conn->arrival->in_memory && crpc_rdma_qp_in_order(conn->qp) == 0)
+	if (conn->in_memory && crpc_rdma_qp_in_order(conn->qp) == 0)
 		return crpc_fail(-EOPNOTSUPP,
 			"connect: the device does not say that writes appear in order, which "
 			"arrival in memory needs: use CRPC_COPYRPC_IMM");
@@ -396,7 +394,7 @@ crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPY
 	conn->words_raddr = wire.raddr + (uint64_t)WIRE_LANES * ep->ring_size;
 	crpc_store_relaxed(&conn->rx_words[WIRE_WORD_RELEASED / 8], wire.pos);
 	crpc_store_relaxed(&conn->rx_words[WIRE_WORD_REPORTED / 8], ours);
-	if (conn->arrival->in_memory)
+	if (conn->in_memory)
 		ep_list_add(ep, memory);
 	conn->peer_released = ours;
 	conn->released = wire.pos;

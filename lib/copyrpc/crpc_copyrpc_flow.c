@@ -6,21 +6,16 @@
  */
 #include "copyrpc_modes.h"
 
-static void
-nothing(struct crpc_copyrpc_ep *ep)
-{
-}
-
-static void
-read_wanted(struct crpc_copyrpc_ep *ep)
+void
+__crpc_copyrpc_read_wanted(struct crpc_copyrpc_ep *ep)
 {
 	ep->conn->want_read = true;
 	ep_list_add(ep, dirty);
 }
 
 /* The peer reads it when it wants to. Release: after it, the bytes are the peer's. */
-static void
-read_released(struct crpc_copyrpc_ep *ep)
+void
+__crpc_copyrpc_read_released(struct crpc_copyrpc_ep *ep)
 {
 	struct conn *conn = ep->conn;
 
@@ -29,8 +24,8 @@ read_released(struct crpc_copyrpc_ep *ep)
 }
 
 /* READ the peer's released position, if room is short and no READ is on its way. */
-static void
-read_flushed(struct crpc_copyrpc_ep *ep)
+void
+__crpc_copyrpc_read_flushed(struct crpc_copyrpc_ep *ep)
 {
 	struct conn *conn = ep->conn;
 	uint64_t used = lane_prod(&ep->tx[WIRE_REQ]) - conn->peer_released;
@@ -63,16 +58,3 @@ __crpc_copyrpc_position_take(struct crpc_copyrpc_ep *ep)
 	if (ep->conn->want_read)
 		ep_list_add(ep, dirty);
 }
-
-const struct flow_ops __crpc_copyrpc_flows[] = {
-	[CRPC_COPYRPC_FLOW_WINDOW] = {.in_batches = true,
-		.wanted = nothing,
-		.released = nothing,
-		.flushed = nothing},
-	[CRPC_COPYRPC_FLOW_READ] = {.in_batches = true,
-		.may_be_old = true,
-		.wanted = read_wanted,
-		.released = read_released,
-		.flushed = read_flushed},
-	[CRPC_COPYRPC_FLOW_NOTIFY] = {.wanted = nothing, .released = nothing, .flushed = nothing},
-};

@@ -49,7 +49,8 @@ __crpc_copyrpc_lane_find(struct crpc_copyrpc_ep *ep, enum wire_lane which, struc
 			wire_batch_pos(lane_end(ep, lane), WIRE_HEAD + need, ep->ring_size);
 	if (which == WIRE_RESP || p->pos + need - ep->conn->peer_released <= ep->ring_size)
 		return 0;
-	ep->conn->flow->wanted(ep);
+	if (ep->conn->conf.flow == CRPC_COPYRPC_FLOW_READ)
+		__crpc_copyrpc_read_wanted(ep);
 	return -EAGAIN;
 }
 
@@ -106,61 +107,6 @@ __crpc_copyrpc_lane_put(struct crpc_copyrpc_ep *ep, enum wire_lane which, const 
 	memcpy(lane_append(lane, p->stride), msg, sizeof(*msg));
 }
 
-/* So many batches of one message are taken for a sign that the next one is too. */
-#define SINGLE_BATCHES 8
-
-/*
- * CLOCKED: a message goes at once if flush() would send it at the end of the turn and, as recent
- * batches had one message, none will join it until then. A second one in the turn shows that this
- * was wrong.
- */
-bool
-__crpc_copyrpc_clocked_queued(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
-{
-	struct conn *conn = ep->conn;
-
-	if (conn->single[which] < SINGLE_BATCHES)
-		return false;
-	if (conn->single_ns[which] == now_ns) {
-		conn->single[which] = 0;
-		return false;
-	}
-	conn->single_ns[which] = now_ns;
-	return ep->tx[WIRE_REQ].npend + ep->tx[WIRE_RESP].npend == 1 &&
-		ep_outstanding(ep) < ep->ctx->conf.max_outstanding;
-}
-
-/* CLOCKED: requests go along with responses, as that is one doorbell; alone by the clock or age. */
-bool
-__crpc_copyrpc_clocked_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
-{
-	const struct crpc_copyrpc_conf *conf = &ep->ctx->conf;
-
-	if (ep->tx[WIRE_RESP].npend != 0 || ep_outstanding(ep) < conf->max_outstanding)
-		return true;
-	if (lane_prod(&ep->tx[WIRE_REQ]) - ep->tx[WIRE_REQ].sent >= conf->batch_max) {
-		ep->ctx->stats.full_flushes++;
-		return true;
-	}
-	if (now_ns - ep->conn->queued_ns < conf->age_ns)
-		return false;
-	ep->ctx->stats.age_flushes++;
-	return true;
-}
-
-void
-__crpc_copyrpc_clocked_sending(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
-{
-	uint32_t which = ep->tx[WIRE_RESP].npend != 0 ? WIRE_RESP : WIRE_REQ;
-
-	if (ep->tx[WIRE_REQ].npend + ep->tx[WIRE_RESP].npend != 1)
-		return;
-	if (ep->tx[which].open.count != 1)
-		ep->conn->single[which] = 0;
-	else if (ep->conn->single[which] < SINGLE_BATCHES)
-		ep->conn->single[which]++;
-}
-
 /* Areas and entries of requests that are done, from the oldest on, are free. */
 void
 __crpc_copyrpc_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
@@ -178,9 +124,10 @@ __crpc_copyrpc_release(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		conn->released_ns = now_ns;
 	ep->req_head = head;
 	conn->released += ep->reqs[(head - 1) & ep->req_mask].end - (uint32_t)released;
-	if (crpc_unlikely(conn->arrival->in_memory))
-		conn->arrival->released(ep, released, conn->released);
-	conn->flow->released(ep);
+	if (crpc_unlikely(conn->in_memory))
+		__crpc_copyrpc_memory_clear(ep, WIRE_REQ, released, conn->released);
+	if (crpc_unlikely(conn->conf.flow == CRPC_COPYRPC_FLOW_READ))
+		__crpc_copyrpc_read_released(ep);
 }
 
 /* Work requests for the batches of a lane; their heads are written last, with what we know now. */
@@ -193,7 +140,7 @@ lane_wrs(struct crpc_copyrpc_ep *ep, enum wire_lane which, struct crpc_rdma_wr *
 		.version = WIRE_VERSION,
 		.lane = (uint8_t)which,
 		.epoch = conn->peer_epoch,
-		.released = conn->flow->in_batches ? conn->released : conn->reported};
+		.released = flow_in_batches(conn) ? conn->released : conn->reported};
 	const struct pending *batch = lane->npend == 2 ? &lane->closed : &lane->open;
 	uint16_t n = 0;
 	uint8_t *at;
@@ -217,8 +164,8 @@ lane_wrs(struct crpc_copyrpc_ep *ep, enum wire_lane which, struct crpc_rdma_wr *
 		wr->sge[0].addr = at;
 		wr->sge[0].len = batch->len;
 		wr->sge[0].lkey = conn->tx_mr.lkey;
-		if (crpc_unlikely(conn->arrival->in_memory))
-			conn->arrival->batch(ep, batch, wr);
+		if (crpc_unlikely(conn->in_memory))
+			__crpc_copyrpc_memory_batch(ep, batch, wr);
 	}
 	return n;
 }
@@ -236,8 +183,8 @@ update_wr(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr)
 	wr->raddr = ep->tx[WIRE_REQ].raddr;
 	wr->rkey = conn->rkey;
 	wr->wr_id = (ep->flush_seq + 1) & WR_SERIAL_MASK;
-	if (conn->arrival->in_memory)
-		conn->arrival->update(ep, wr);
+	if (conn->in_memory)
+		__crpc_copyrpc_memory_update(ep, wr);
 }
 
 /* The device took the oldest batch of a lane: only now do positions and counters move. */
@@ -303,7 +250,7 @@ ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	resps = n = lane_wrs(ep, WIRE_RESP, wr);
 	n += lane_wrs(ep, WIRE_REQ, wr + n);
 	batches = n;
-	if (n == 0 || (!conn->flow->in_batches && conn->reported != conn->released))
+	if (n == 0 || (!flow_in_batches(conn) && conn->reported != conn->released))
 		update_wr(ep, &wr[n++]);
 	if (flush_counts(ep, requests) &&
 		(ep_outstanding(ep) + 1 >= ep->ctx->conf.max_outstanding ||
@@ -323,7 +270,7 @@ ep_post(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 		batch_sent(ep, i < resps ? WIRE_RESP : WIRE_REQ, now_ns);
 	stats->updates_sent += posted - i;
 	stats->flushes++;
-	if (conn->flow->in_batches || posted > batches)
+	if (flow_in_batches(conn) || posted > batches)
 		conn->reported = conn->released;
 	return 1;
 }
@@ -377,7 +324,8 @@ ep_flush(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 	due = ep_pending(ep) && ep->ctx->flush->due(ep, now_ns);
 	if (due || (!(ep_pending(ep) && ep->ctx->flush->holds) && update_due(ep, now_ns)))
 		flushes = ep_post(ep, now_ns);
-	conn->flow->flushed(ep);
+	if (crpc_unlikely(conn->conf.flow == CRPC_COPYRPC_FLOW_READ))
+		__crpc_copyrpc_read_flushed(ep);
 	if (ep_pending(ep) || conn->reported != conn->released || conn->alive != 0 ||
 		(large && __crpc_copyrpc_large_sending(ep)))
 		ep_list_add(ep, dirty);

@@ -10,9 +10,9 @@
 /* Bytes of the shortest batch with a seal. */
 #define MEMORY_BATCH_MIN (WIRE_HEAD + WIRE_STRIDE_MIN + (uint32_t)sizeof(struct wire_seal))
 
-/* Zero what has arrived from one position to another. */
-static void
-rx_clear(const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t from, uint64_t to)
+void
+__crpc_copyrpc_memory_clear(
+	const struct crpc_copyrpc_ep *ep, enum wire_lane lane, uint64_t from, uint64_t to)
 {
 	uint32_t off = (uint32_t)from & (ep->ring_size - 1);
 	uint64_t first = crpc_min(to - from, ep->ring_size - off);
@@ -105,10 +105,11 @@ __crpc_copyrpc_memory_look(struct crpc_copyrpc *ctx, uint64_t now_ns)
 		ctx->memory_at = ep;
 }
 
-/* The seal, by which a receiver that looks at its memory finds the batch whole. */
-static void
-memory_batch(const struct crpc_copyrpc_ep *ep, const struct pending *batch, struct crpc_rdma_wr *wr)
+void
+__crpc_copyrpc_memory_batch(
+	const struct crpc_copyrpc_ep *ep, const struct pending *batch, struct crpc_rdma_wr *wr)
 {
+	/* by it a receiver that looks at its memory finds the batch whole */
 	const struct wire_seal seal = {
 		.pos = batch->pos, .len = batch->len, .epoch = ep->conn->peer_epoch};
 	uint8_t *at = (uint8_t *)(uintptr_t)wr->sge[0].addr;
@@ -117,8 +118,8 @@ memory_batch(const struct crpc_copyrpc_ep *ep, const struct pending *batch, stru
 	wr->op = CRPC_RDMA_WRITE;
 }
 
-static void
-memory_update(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr)
+void
+__crpc_copyrpc_memory_update(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr)
 {
 	const struct conn *conn = ep->conn;
 	_Atomic uint64_t *word = &conn->tx_words[WIRE_WORD_REPORTED / 8];
@@ -133,29 +134,13 @@ memory_update(const struct crpc_copyrpc_ep *ep, struct crpc_rdma_wr *wr)
 	wr->sge[0].lkey = conn->tx_mr.lkey;
 }
 
-static void
-memory_released(const struct crpc_copyrpc_ep *ep, uint64_t from, uint64_t to)
-{
-	rx_clear(ep, WIRE_REQ, from, to);
-}
-
-static void
-memory_given(struct crpc_copyrpc_ep *ep)
+void
+__crpc_copyrpc_memory_given(struct crpc_copyrpc_ep *ep)
 {
 	uint64_t given = ep->conn->rx_pos[WIRE_RESP];
 
 	if (ep->ctx->cur == ep)
 		given -= ep->ctx->cur_end + ep->trailer - ep->ctx->cur_off;
-	rx_clear(ep, WIRE_RESP, ep->conn->cleared, given);
+	__crpc_copyrpc_memory_clear(ep, WIRE_RESP, ep->conn->cleared, given);
 	ep->conn->cleared = given;
 }
-
-const struct arrival_ops __crpc_copyrpc_arrivals[] = {
-	[CRPC_COPYRPC_IMM] = {.in_memory = false}, /* nothing is to be done */
-	[CRPC_COPYRPC_MEMORY] = {.in_memory = true,
-		.trailer = sizeof(struct wire_seal),
-		.batch = memory_batch,
-		.update = memory_update,
-		.released = memory_released,
-		.given = memory_given},
-};

@@ -1,11 +1,64 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Flush policies: CLOCKED, the default, is in crpc_copyrpc_lane.c; the others are for comparison.
- */
+/* Flush policies: CLOCKED is the default; the others are for comparison. */
 #include "copyrpc_modes.h"
 
 #define HOLD_NS_MIN 500
 #define HOLD_NS_MAX 100000
+
+/* So many batches of one message are taken for a sign that the next one is too. */
+#define SINGLE_BATCHES 8
+
+/*
+ * CLOCKED: a message goes at once if flush() would send it at the end of the turn and, as recent
+ * batches had one message, none will join it until then. A second one in the turn shows that this
+ * was wrong.
+ */
+static bool
+clocked_queued(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
+{
+	struct conn *conn = ep->conn;
+
+	if (conn->single[which] < SINGLE_BATCHES)
+		return false;
+	if (conn->single_ns[which] == now_ns) {
+		conn->single[which] = 0;
+		return false;
+	}
+	conn->single_ns[which] = now_ns;
+	return ep->tx[WIRE_REQ].npend + ep->tx[WIRE_RESP].npend == 1 &&
+		ep_outstanding(ep) < ep->ctx->conf.max_outstanding;
+}
+
+/* CLOCKED: requests go along with responses, as that is one doorbell; alone by the clock or age. */
+static bool
+clocked_due(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
+{
+	const struct crpc_copyrpc_conf *conf = &ep->ctx->conf;
+
+	if (ep->tx[WIRE_RESP].npend != 0 || ep_outstanding(ep) < conf->max_outstanding)
+		return true;
+	if (lane_prod(&ep->tx[WIRE_REQ]) - ep->tx[WIRE_REQ].sent >= conf->batch_max) {
+		ep->ctx->stats.full_flushes++;
+		return true;
+	}
+	if (now_ns - ep->conn->queued_ns < conf->age_ns)
+		return false;
+	ep->ctx->stats.age_flushes++;
+	return true;
+}
+
+static void
+clocked_sending(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
+{
+	uint32_t which = ep->tx[WIRE_RESP].npend != 0 ? WIRE_RESP : WIRE_REQ;
+
+	if (ep->tx[WIRE_REQ].npend + ep->tx[WIRE_RESP].npend != 1)
+		return;
+	if (ep->tx[which].open.count != 1)
+		ep->conn->single[which] = 0;
+	else if (ep->conn->single[which] < SINGLE_BATCHES)
+		ep->conn->single[which]++;
+}
 
 static bool
 immediate_queued(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
@@ -66,9 +119,9 @@ hold_sending(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 
 const struct flush_ops __crpc_copyrpc_flushes[] = {
 	[CRPC_COPYRPC_CLOCKED] = {.clocked = true,
-		.queued = __crpc_copyrpc_clocked_queued,
-		.due = __crpc_copyrpc_clocked_due,
-		.sending = __crpc_copyrpc_clocked_sending},
+		.queued = clocked_queued,
+		.due = clocked_due,
+		.sending = clocked_sending},
 	[CRPC_COPYRPC_IMMEDIATE] = {.at_once = true,
 		.queued = immediate_queued,
 		.due = deferred_due,

@@ -32,8 +32,8 @@ released_take(struct crpc_copyrpc_ep *ep, uint64_t released)
 		}
 		/* where it has two ways, one may be slower than the other by any amount */
 		if ((int64_t)step < 0 &&
-			(0 - step <= ep->ring_size || conn->arrival->in_memory ||
-				conn->flow->may_be_old))
+			(0 - step <= ep->ring_size || conn->in_memory ||
+				conn->conf.flow == CRPC_COPYRPC_FLOW_READ))
 			return true;
 	}
 	return is_true(
@@ -221,7 +221,7 @@ imm_take(struct crpc_copyrpc_ep *ep, uint32_t imm, uint32_t byte_len, uint64_t n
 		update_take(ep, units, byte_len);
 	else if (kind == WIRE_IMM_ALIVE)
 		__crpc_copyrpc_alive_take(ep, units, byte_len);
-	else if (crpc_unlikely(units > ep->ring_size / WIRE_UNIT || ep->conn->arrival->in_memory))
+	else if (crpc_unlikely(units > ep->ring_size / WIRE_UNIT || ep->conn->in_memory))
 		__crpc_copyrpc_lie(ep, "immediate", ep->ring_size / WIRE_UNIT, imm);
 	else
 		__crpc_copyrpc_batch_take(
@@ -278,8 +278,8 @@ __crpc_copyrpc_cqe_take(struct crpc_copyrpc *ctx, const struct crpc_rdma_cqe *cq
 void
 __crpc_copyrpc_given(struct crpc_copyrpc_ep *ep)
 {
-	if (ep->conn->arrival->in_memory)
-		ep->conn->arrival->given(ep);
+	if (ep->conn->in_memory)
+		__crpc_copyrpc_memory_given(ep);
 	if (ep->large != NULL)
 		__crpc_copyrpc_large_given(ep);
 }

@@ -46,7 +46,7 @@ ep_report(struct crpc_tel_rpc_ep *to, const struct crpc_copyrpc_ep *ep)
 }
 
 static bool
-ep_fill(void *to, const void *of, uint32_t i)
+ep_fill(void *to, void *of, uint32_t i)
 {
 	const struct crpc_copyrpc *ctx = of;
 
@@ -69,7 +69,7 @@ static struct crpc_tel_rpc tel_rpc = {.library = "copyrpc",
 int
 __crpc_copyrpc_tel_open(struct crpc_copyrpc *ctx)
 {
-	return crpc_tel_rpc_open(&ctx->tel, ctx->conf.max_eps);
+	return crpc_tel_rpc_open(&ctx->tel, NULL, ctx->conf.max_eps);
 }
 
 crpc_noinline void

@@ -355,17 +355,6 @@ crpc_flux_leave(struct crpc_flux_node *node)
 	crpc_mem_free(node);
 }
 
-uint32_t
-crpc_flux_pending(const struct crpc_flux_node *node, uint32_t peer)
-{
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < node->nout; i++)
-		if (peer == UINT32_MAX || node->out[i]->server == peer)
-			n += rpc_calls_in_use(&node->out[i]->calls) - node->out[i]->notes;
-	return n;
-}
-
 const struct crpc_flux_stats *
 crpc_flux_node_stats(const struct crpc_flux_node *node)
 {

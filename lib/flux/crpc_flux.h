@@ -246,12 +246,6 @@ int crpc_flux_release(struct crpc_flux_node *node, uint64_t now_ns, uint64_t tok
 /** Send what is queued. poll and recv do it too. */
 void crpc_flux_flush(struct crpc_flux_node *node, uint64_t now_ns);
 
-/**
- * Calls of this node that are open, to @p peer or, UINT32_MAX, to all. Those that timed out or were
- * canceled count until their late reply; notifications do not count.
- */
-uint32_t crpc_flux_pending(const struct crpc_flux_node *node, uint32_t peer);
-
 /** The node's counters. */
 const struct crpc_flux_stats *crpc_flux_node_stats(const struct crpc_flux_node *node);
 

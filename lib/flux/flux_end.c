@@ -23,7 +23,6 @@ __crpc_flux_take_other(struct crpc_flux_node *node, struct flux_chan *ch, struct
 	struct rpc_call *call = rpc_call_at(&ch->calls, slot);
 
 	if (entry == (slot | FLUX_FLAG)) {
-		ch->notes--;
 		ch->calls.ended--;
 		rpc_calls_free(&ch->calls, call);
 		return false;
@@ -45,7 +44,6 @@ __crpc_flux_reset(struct crpc_flux_node *node, bool forget, struct crpc_done *do
 			continue;
 		got += __crpc_calls_drop(
 			&ch->calls, -ECONNRESET, &node->stats.rpc, done + got, (uint16_t)(n - got));
-		ch->notes = (uint32_t)crpc_min(ch->notes, ch->calls.ended);
 		if (forget && rpc_calls_in_use(&ch->calls) == 0)
 			__crpc_flux_out_drop(node, i--);
 	}

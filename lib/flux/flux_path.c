@@ -143,7 +143,6 @@ crpc_flux_notify(struct crpc_flux_ep *ep, uint64_t now_ns, const void *buf, uint
 	send(ep->ch, 0, buf, len, &no_cookie, RPC_ENDED, 1);
 	ep->ch->calls.open--;
 	ep->ch->calls.ended++;
-	ep->ch->notes++;
 	ep->node->stats.rpc.notifies++;
 	return 0;
 }

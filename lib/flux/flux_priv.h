@@ -91,7 +91,6 @@ struct flux_chan {
 	crpc_aligned(CRPC_CACHE_GUARD) struct flux_order requests;
 	struct flux_order replies;
 	struct rpc_calls calls;
-	uint32_t notes; /* notifications that the server has not released, of calls.ended */
 	/* The server's half. */
 	crpc_aligned(CRPC_CACHE_GUARD) struct flux_order arrived;
 	struct flux_order answers;

@@ -56,29 +56,12 @@ crpc_kv_walk_read(const void *msg, uint32_t len, struct kv_walk *walk)
 const char *
 crpc_kv_stat_name(enum kv_stat stat)
 {
-	static const char *const names[CRPC_KV_STATS_N] = {
-		[CRPC_KV_STAT_KEYS] = "keys",
-		[CRPC_KV_STAT_CAPACITY] = "capacity",
-		[CRPC_KV_STAT_LOCAL] = "local",
-		[CRPC_KV_STAT_FORWARDED] = "forwarded",
-		[CRPC_KV_STAT_REMOTE] = "remote",
-		[CRPC_KV_STAT_OF_DAEMONS] = "of_daemons",
-		[CRPC_KV_STAT_OF_RANKS] = "of_ranks",
-		[CRPC_KV_STAT_FAILED] = "failed",
-		[CRPC_KV_STAT_BAD] = "bad",
-		[CRPC_KV_STAT_GETS] = "gets",
-		[CRPC_KV_STAT_PUTS] = "puts",
-		[CRPC_KV_STAT_DELETES] = "deletes",
-		[CRPC_KV_STAT_MISSES] = "misses",
-		[CRPC_KV_STAT_REFUSED] = "refused",
-		[CRPC_KV_STAT_MISMATCHES] = "mismatches",
-		[CRPC_KV_STAT_EXPIRED] = "expired",
-		[CRPC_KV_STAT_CLIENTS] = "clients",
-		[CRPC_KV_STAT_OPEN] = "open",
-		[CRPC_KV_STAT_WAITING] = "waiting",
-		[CRPC_KV_STAT_VERSION] = "version",
-		[CRPC_KV_STAT_BLOCK_BYTES] = "block_bytes",
-	};
+	/* in the order of the enum */
+	static const char *const names[] = {"keys", "capacity", "local", "forwarded", "remote",
+		"of_daemons", "of_ranks", "failed", "bad", "gets", "puts", "deletes", "misses",
+		"refused", "mismatches", "expired", "clients", "open", "waiting", "version",
+		"block_bytes"};
+	_Static_assert(CRPC_DIM(names) == CRPC_KV_STATS_N, "every counter has a name");
 
 	return names[stat];
 }

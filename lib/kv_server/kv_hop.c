@@ -40,32 +40,32 @@ record_index(const struct kv_hop *hop, const struct kv_record *rec)
 }
 
 int
-__crpc_kv_hop_open(struct kv_hop *hop, const struct kv_hop_conf *conf)
+__crpc_kv_hop_open(struct kv_hop *hop, struct crpc_flux *flux, uint32_t daemon, uint32_t daemons,
+	uint32_t calls, uint32_t msg_max)
 {
 	struct kv_record *rec;
 
 	*hop = (struct kv_hop){
 		.under_way = &hop->open,
-		.daemons = conf->daemons,
-		.calls = conf->calls,
-		.msg_max = conf->msg_max,
+		.daemons = daemons,
+		.msg_max = msg_max,
 		.place = (uint32_t)crpc_align_up(
-			sizeof(struct kv_record) + conf->msg_max, CRPC_CACHE_LINE),
-		.by_address = conf->msg_max > CRPC_FLUX_MSG_MAX,
+			sizeof(struct kv_record) + msg_max, CRPC_CACHE_LINE),
+		.by_address = msg_max > CRPC_FLUX_MSG_MAX,
 	};
 	for (uint32_t i = 0; i < CRPC_DIM(hop->queue); i++)
 		STAILQ_INIT(&hop->queue[i]);
-	hop->pool = aligned_alloc(CRPC_CACHE_LINE, (size_t)conf->calls * hop->place);
+	hop->pool = aligned_alloc(CRPC_CACHE_LINE, (size_t)calls * hop->place);
 	if (hop->pool == NULL)
 		return -ENOMEM;
 	/* The bytes behind stay untouched until they are used: there may be a MiB of them. */
-	for (uint32_t i = 0; i < conf->calls; i++) {
+	for (uint32_t i = 0; i < calls; i++) {
 		rec = record_at(hop, i);
 		memset(rec, 0, sizeof(*rec));
 		rec->next = hop->free;
 		hop->free = rec;
 	}
-	hop->node = crpc_flux_join(conf->flux, conf->daemon);
+	hop->node = crpc_flux_join(flux, daemon);
 	return hop->node == NULL ? -errno : 0;
 }
 

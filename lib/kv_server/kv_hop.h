@@ -54,22 +54,12 @@ struct kv_record {
 /** What waits for one mate. */
 STAILQ_HEAD(kv_queue, kv_record);
 
-/** How to make it. */
-struct kv_hop_conf {
-	struct crpc_flux *flux; /**< Of the rank; a node for each daemon. */
-	uint32_t daemon;        /**< Which of them we are. */
-	uint32_t daemons;
-	uint32_t calls;   /**< Open at most. */
-	uint32_t msg_max; /**< Bytes of the run's largest request or answer. */
-};
-
 /** One daemon's view. */
 struct kv_hop {
 	struct crpc_flux_node *node;
 	struct crpc_flux_ep *ep[CRPC_KV_DAEMONS_MAX];
 	uint8_t *pool;  /**< Array of records. */
 	uint32_t place; /**< Bytes of each. */
-	uint32_t calls;
 	uint32_t msg_max;
 	bool by_address;
 	struct kv_record *free;
@@ -96,8 +86,20 @@ struct kv_answered {
 /** Attributes of a flux that carries messages of up to @p msg_max bytes, @p calls of them open. */
 struct crpc_flux_attr __crpc_kv_hop_flux_attr(uint32_t daemons, uint32_t calls, uint32_t msg_max);
 
-/** Join. @return 0 or -errno; the cause is in crpc_log_last(). */
-int __crpc_kv_hop_open(struct kv_hop *hop, const struct kv_hop_conf *conf);
+/**
+ * Join the flux of the rank, which has a node for each of its daemons.
+ *
+ * @param daemon, daemons
+ *   Which of them we are.
+ * @param calls
+ *   Open at most.
+ * @param msg_max
+ *   Bytes of the run's largest request or answer.
+ * @return
+ *   0 or -errno; the cause is in crpc_log_last().
+ */
+int __crpc_kv_hop_open(struct kv_hop *hop, struct crpc_flux *flux, uint32_t daemon,
+	uint32_t daemons, uint32_t calls, uint32_t msg_max);
 
 /** Connect to all others, which have joined. @return as __crpc_kv_hop_open(). */
 int __crpc_kv_hop_connect(struct kv_hop *hop, uint32_t daemon);

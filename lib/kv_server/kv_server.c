@@ -225,24 +225,19 @@ static int
 open_hops(struct crpc_kv_server *s)
 {
 	const struct crpc_kv_server_conf *c = &s->conf;
-	uint64_t calls = (uint64_t)c->calls * (c->by_number ? c->ranks : 1);
-	struct kv_hop_conf conf = {
-		.daemons = c->daemons,
-		.calls = (uint32_t)calls,
-		.msg_max = (uint32_t)crpc_max(kv_req_max(c), kv_resp_max(c)),
-	};
-	struct crpc_flux_attr attr = __crpc_kv_hop_flux_attr(c->daemons, conf.calls, conf.msg_max);
+	uint32_t calls = c->calls * (c->by_number ? c->ranks : 1);
+	uint32_t msg_max = (uint32_t)crpc_max(kv_req_max(c), kv_resp_max(c));
+	struct crpc_flux_attr attr = __crpc_kv_hop_flux_attr(c->daemons, calls, msg_max);
 	int rc = 0;
 
 	if (c->daemons == 1 || (c->front != NULL && !c->front->passes))
 		return 0;
-	s->flux = conf.flux = crpc_flux_create(&attr);
+	s->flux = crpc_flux_create(&attr);
 	if (s->flux == NULL)
 		return -errno;
 	for (uint32_t i = 0; i < c->daemons && rc == 0; i++) {
-		conf.daemon = i;
 		near(c, i);
-		rc = __crpc_kv_hop_open(&s->part[i].hop, &conf);
+		rc = __crpc_kv_hop_open(&s->part[i].hop, s->flux, i, c->daemons, calls, msg_max);
 		s->part[i].d->hop = &s->part[i].hop;
 	}
 	for (uint32_t i = 0; i < c->daemons && rc == 0; i++) {

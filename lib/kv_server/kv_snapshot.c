@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdio_ext.h>
 #include <stdlib.h>
@@ -59,11 +58,12 @@ get(struct stream *st, void *data, size_t len)
 	st->bad |= fread(data, 1, len, st->file) != len;
 }
 
-/* "": its place; ".new": beside it. */
+/* Its place, and beside it. */
 static void
-name_of(const struct kv_snapshot *snap, const char *end, char path[PATH_MAX])
+names_make(struct kv_snapshot *snap)
 {
-	snprintf(path, PATH_MAX, "%s.%u%s", snap->path, snap->owner, end);
+	snprintf(snap->name, sizeof(snap->name), "%s.%u", snap->path, snap->owner);
+	snprintf(snap->fresh_name, sizeof(snap->fresh_name), "%s.%u.new", snap->path, snap->owner);
 }
 
 /* Whether the name is still that of the open file. */
@@ -128,18 +128,17 @@ is_in_use(const char *path)
 int
 __crpc_kv_snapshot_claim(struct kv_snapshot *snap)
 {
-	char fresh[PATH_MAX], path[PATH_MAX];
+	const char *fresh = snap->fresh_name;
 	int fd, rc = 0;
 
-	name_of(snap, "", path);
-	name_of(snap, ".new", fresh);
+	names_make(snap);
 	/* What was copied before a failure is too old for the next one, but may be committed. */
 	snap->begun = false;
 	snap->claimed = true;
 	if (snap->fresh != NULL && is_named(fileno(snap->fresh), fresh))
 		return 0;
 	fd = fresh_lock(fresh, O_CREAT, &snap->removed);
-	if (fd >= 0 && snap->fresh == NULL && is_in_use(path)) {
+	if (fd >= 0 && snap->fresh == NULL && is_in_use(snap->name)) {
 		unlink(fresh);
 		close(fd);
 		fd = -EAGAIN;
@@ -148,7 +147,7 @@ __crpc_kv_snapshot_claim(struct kv_snapshot *snap)
 		return crpc_fail(fd == -EBUSY ? -EINPROGRESS : -EBUSY,
 			"snapshot %s: another run has it and is alive; wait for its end or give "
 			"another path",
-			path);
+			snap->name);
 	snap->copied = false;
 	/* The lock of the file before ends only now, when the new one has one. */
 	__crpc_kv_snapshot_release(snap);
@@ -162,7 +161,7 @@ __crpc_kv_snapshot_claim(struct kv_snapshot *snap)
 		return 0;
 	}
 	rc = rc == 0 ? -errno : rc;
-	crpc_err("snapshot %s: %s cannot be made: %s", path, fresh, strerror(-rc));
+	crpc_err("snapshot %s: %s cannot be made: %s", snap->name, fresh, strerror(-rc));
 	if (fd >= 0)
 		close(fd);
 	return rc;
@@ -171,13 +170,10 @@ __crpc_kv_snapshot_claim(struct kv_snapshot *snap)
 void
 __crpc_kv_snapshot_release(struct kv_snapshot *snap)
 {
-	char fresh[PATH_MAX];
-
 	if (snap->fresh == NULL)
 		return;
-	name_of(snap, ".new", fresh);
-	if (is_named(fileno(snap->fresh), fresh))
-		unlink(fresh);
+	if (is_named(fileno(snap->fresh), snap->fresh_name))
+		unlink(snap->fresh_name);
 	fclose(snap->fresh);
 	free(snap->buffer);
 	snap->fresh = NULL;
@@ -205,10 +201,9 @@ static int
 file_begin(struct kv_snapshot *snap)
 {
 	static const struct head none;
-	char fresh[PATH_MAX];
 
-	name_of(snap, ".new", fresh);
-	if (!is_named(fileno(snap->fresh), fresh)) /* It was removed, or is another run's. */
+	if (!is_named(fileno(snap->fresh),
+		    snap->fresh_name)) /* It was removed, or is another run's. */
 		return -ENOENT;
 	__fpurge(snap->fresh); /* What a full disk did not take. */
 	rewind(snap->fresh);
@@ -274,19 +269,19 @@ generation_of(const char *path)
 }
 
 static int
-fail_write(const char *path, int rc)
+fail_write(const struct kv_snapshot *snap, int rc)
 {
 	return crpc_fail(rc,
-		"snapshot %s: cannot be written: %s; what was there before is unchanged", path,
-		strerror(-rc));
+		"snapshot %s.%u: cannot be written: %s; what was there before is unchanged",
+		snap->path, snap->owner, strerror(-rc));
 }
 
 static int
-begin(struct kv_snapshot *snap, const char *path)
+begin(struct kv_snapshot *snap)
 {
 	/* A child wrote it, gave it its name and was killed after: no byte may change. */
-	snap->copied = is_named(fileno(snap->fresh), path);
-	snap->generation = generation_of(path) + !snap->copied;
+	snap->copied = is_named(fileno(snap->fresh), snap->name);
+	snap->generation = generation_of(snap->name) + !snap->copied;
 	snap->begun = true;
 	snap->claimed = false;
 	return snap->copied ? 0 : file_begin(snap);
@@ -295,33 +290,29 @@ begin(struct kv_snapshot *snap, const char *path)
 int
 __crpc_kv_snapshot_write(struct kv_snapshot *snap)
 {
-	char path[PATH_MAX];
 	int rc = 0;
 
-	name_of(snap, "", path);
 	if (snap->fresh == NULL)
-		return fail_write(path, -ENOENT);
+		return fail_write(snap, -ENOENT);
 	if (!snap->begun && (!snap->copied || snap->claimed))
-		rc = begin(snap, path);
+		rc = begin(snap);
 	else if (fflush(snap->fresh) != 0)
 		rc = -errno;
 	if (rc == 0)
 		return 0;
 	snap->begun = snap->copied = false;
-	return fail_write(path, rc);
+	return fail_write(snap, rc);
 }
 
 int64_t
 __crpc_kv_snapshot_copy(struct kv_snapshot *snap, struct kv_store *s, uint32_t places)
 {
-	char path[PATH_MAX];
 	int rc = 0;
 
-	name_of(snap, "", path);
 	if (snap->fresh == NULL)
-		return fail_write(path, -ENOENT);
+		return fail_write(snap, -ENOENT);
 	if (!snap->begun)
-		rc = begin(snap, path);
+		rc = begin(snap);
 	if (rc == 0 && !snap->copied && snap->at == 0)
 		__crpc_kv_store_copying(s, true);
 	if (rc == 0 && !snap->copied)
@@ -331,7 +322,7 @@ __crpc_kv_snapshot_copy(struct kv_snapshot *snap, struct kv_store *s, uint32_t p
 	__crpc_kv_store_copying(s, false);
 	snap->begun = false;
 	if (rc != 0)
-		return fail_write(path, rc);
+		return fail_write(snap, rc);
 	if (snap->copied)
 		return __crpc_kv_store_count(s);
 	snap->newest = __crpc_kv_store_version(s);
@@ -369,13 +360,11 @@ file_end(const struct kv_snapshot *snap)
 int
 __crpc_kv_snapshot_commit(struct kv_snapshot *snap)
 {
-	char path[PATH_MAX], fresh[PATH_MAX];
+	const char *path = snap->name, *fresh = snap->fresh_name;
 	int rc = 0;
 
-	name_of(snap, "", path);
-	name_of(snap, ".new", fresh);
 	if (snap->fresh == NULL || !snap->copied)
-		return fail_write(path, -ENOENT);
+		return fail_write(snap, -ENOENT);
 	if (!is_named(fileno(snap->fresh), path)) {
 		rc = file_end(snap);
 		/* Meanwhile another run may have claimed the name. */
@@ -384,7 +373,7 @@ __crpc_kv_snapshot_commit(struct kv_snapshot *snap)
 		if (rc == 0 && rename(fresh, path) != 0)
 			rc = -errno;
 		if (rc != 0)
-			return fail_write(path, rc);
+			return fail_write(snap, rc);
 	}
 	rc = __crpc_folder_sync(path);
 	if (rc == 0)
@@ -397,9 +386,10 @@ __crpc_kv_snapshot_commit(struct kv_snapshot *snap)
 
 /* The head: of this version, of this store, and of a file of this length. */
 static int
-head_check(
-	const struct kv_snapshot *snap, const struct head *head, uint64_t bytes, const char *path)
+head_check(const struct kv_snapshot *snap, const struct head *head, uint64_t bytes)
 {
+	const char *path = snap->name;
+
 	if (head->magic != SNAPSHOT_MAGIC)
 		return crpc_fail(-EBADMSG, "snapshot %s: this is none", path);
 	if (head->version != SNAPSHOT_VERSION)
@@ -486,9 +476,10 @@ items_get(struct stream *st, struct kv_store *s, const struct head *head, const 
 }
 
 static int64_t
-file_read(struct kv_snapshot *snap, struct kv_store *s, FILE *file, const char *path)
+file_read(struct kv_snapshot *snap, struct kv_store *s, FILE *file)
 {
 	struct stream st = {.file = file};
+	const char *path = snap->name;
 	struct head head;
 	uint8_t *value;
 	long bytes;
@@ -501,7 +492,7 @@ file_read(struct kv_snapshot *snap, struct kv_store *s, FILE *file, const char *
 	get(&st, &head, sizeof(head));
 	if (st.bad || bytes < (long)(sizeof(head) + sizeof(uint32_t)))
 		return crpc_fail(-EBADMSG, "snapshot %s: %ld bytes are none", path, bytes);
-	rc = head_check(snap, &head, (uint64_t)bytes, path);
+	rc = head_check(snap, &head, (uint64_t)bytes);
 	if (rc != 0)
 		return rc;
 	if (!is_whole(fileno(file), (uint64_t)bytes))
@@ -519,19 +510,18 @@ file_read(struct kv_snapshot *snap, struct kv_store *s, FILE *file, const char *
 int64_t
 __crpc_kv_snapshot_read(struct kv_snapshot *snap, struct kv_store *s)
 {
-	char path[PATH_MAX], fresh[PATH_MAX];
+	const char *path = snap->name;
 	FILE *file;
 	int64_t rc;
 	int fd;
 
-	name_of(snap, "", path);
-	name_of(snap, ".new", fresh);
-	fd = fresh_lock(fresh, 0, &snap->removed);
+	names_make(snap);
+	fd = fresh_lock(snap->fresh_name, 0, &snap->removed);
 	if (fd == -EBUSY)
 		return crpc_fail(-EBUSY,
 			"snapshot %s: a run writes a newer one now; wait for its end", path);
 	if (fd >= 0) {
-		unlink(fresh);
+		unlink(snap->fresh_name);
 		close(fd);
 	}
 	file = file_open(path);
@@ -543,7 +533,7 @@ __crpc_kv_snapshot_read(struct kv_snapshot *snap, struct kv_store *s)
 				path, strerror(-(int)rc));
 		return rc;
 	}
-	rc = file_read(snap, s, file, path);
+	rc = file_read(snap, s, file);
 	fclose(file);
 	return rc;
 }

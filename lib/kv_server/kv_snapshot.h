@@ -19,6 +19,7 @@
  * file is checked before any key of it is taken.
  */
 
+#include <limits.h>
 #include <stdio.h>
 
 #include "kv_store.h"
@@ -29,13 +30,14 @@ struct kv_snapshot {
 	uint32_t owner;
 	uint32_t owners;
 	uint32_t key_size;
+	char name[PATH_MAX], fresh_name[PATH_MAX]; /**< Of the two files; set by claim and read. */
 	uint64_t generation; /**< Of what was read or copied last; 0: nothing was. */
-	uint64_t removed; /**< Bytes of an unfinished file that a killed run had left. */
-	FILE *fresh;      /**< What is written, open and locked; NULL: it is not claimed. */
-	void *buffer;     /**< Of it. */
+	uint64_t removed;    /**< Bytes of an unfinished file that a killed run had left. */
+	FILE *fresh;         /**< What is written, open and locked; NULL: it is not claimed. */
+	void *buffer;        /**< Of it. */
 	bool begun, copied;
 	bool claimed; /**< Since the last begin: the next write() begins the file. */
-	uint32_t at;                   /**< While it is copied: the store's next place. */
+	uint32_t at;  /**< While it is copied: the store's next place. */
 	uint64_t items, bytes, newest; /**< What is in the file. */
 };
 
@@ -64,8 +66,7 @@ int __crpc_kv_snapshot_write(struct kv_snapshot *snap);
  *   Keys written; -EAGAIN: there are more places; or another -errno, with the cause in
  *   crpc_log_last().
  */
-int64_t __crpc_kv_snapshot_copy(
-	struct kv_snapshot *snap, struct kv_store *s, uint32_t places);
+int64_t __crpc_kv_snapshot_copy(struct kv_snapshot *snap, struct kv_store *s, uint32_t places);
 
 /** Make it lasting and give it its name. @return 0 or -errno, as copy(). */
 int __crpc_kv_snapshot_commit(struct kv_snapshot *snap);

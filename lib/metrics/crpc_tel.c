@@ -14,46 +14,36 @@ enum {
 	TEL_ANSWERING,
 };
 
-void
-crpc_tel_open(struct crpc_tel *tel, struct crpc_tel_box *box)
+struct crpc_tel_box *
+crpc_tel_create(struct crpc_tel *tel, _Atomic uint32_t *attention, size_t size)
 {
-	pthread_mutex_lock(&tel->lock);
+	struct crpc_tel_box *box = calloc(1, size);
+
+	if (box == NULL)
+		return NULL;
+	box->attention = attention;
 	box->tel = tel;
+	pthread_mutex_lock(&tel->lock);
 	box->id = tel->next_id++;
 	box->next = tel->boxes;
 	tel->boxes = box;
 	pthread_mutex_unlock(&tel->lock);
-}
-
-void
-crpc_tel_close(struct crpc_tel_box *box)
-{
-	struct crpc_tel *tel = box->tel;
-	struct crpc_tel_box **at = &tel->boxes;
-
-	/* A handler that waits for us holds the lock, and gives up soon. */
-	pthread_mutex_lock(&tel->lock);
-	while (*at != box)
-		at = &(*at)->next;
-	*at = box->next;
-	pthread_mutex_unlock(&tel->lock);
-}
-
-struct crpc_tel_box *
-crpc_tel_create(struct crpc_tel *tel, size_t size)
-{
-	struct crpc_tel_box *box = calloc(1, size);
-
-	if (box != NULL)
-		crpc_tel_open(tel, box);
 	return box;
 }
 
 void
 crpc_tel_free(struct crpc_tel_box *box)
 {
-	if (box != NULL)
-		crpc_tel_close(box);
+	struct crpc_tel_box **at;
+
+	if (box == NULL)
+		return;
+	/* A handler that waits for us holds the lock, and gives up soon. */
+	pthread_mutex_lock(&box->tel->lock);
+	for (at = &box->tel->boxes; *at != box;)
+		at = &(*at)->next;
+	*at = box->next;
+	pthread_mutex_unlock(&box->tel->lock);
 	free(box);
 }
 

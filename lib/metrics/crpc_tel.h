@@ -20,10 +20,10 @@
  * with a struct crpc_tel_box. They are numbered from 0 in the order in which they were opened, and
  * commands name them so.
  *
- * Threads: open, asked, begin, end and close are the owner's. ask and done are for handlers of
+ * Threads: create, asked, begin, end and free are the owner's. ask and done are for handlers of
  * telemetry's commands, and so is crpc_tel_put.h, which writes what is common in answers. A kind's
  * lock is held while a question is open and its answer is read, so one question of a kind is asked
- * at a time, and close waits for it: at most for as long as a handler waits for an owner, some 200
+ * at a time, and free waits for it: at most for as long as a handler waits for an owner, some 200
  * ms.
  */
 
@@ -35,7 +35,7 @@
 
 CRPC_BEGIN_DECLS
 
-/** An object's mailbox; the library's own struct begins with it. Zero it before crpc_tel_open(). */
+/** An object's mailbox; the library's own struct begins with it. */
 struct crpc_tel_box {
 	_Atomic uint32_t state; /**< 0: nothing is asked. */
 	uint32_t id;            /**< The object's number in commands. */
@@ -62,16 +62,14 @@ struct crpc_tel {
 		.lock = PTHREAD_MUTEX_INITIALIZER                                                  \
 	}
 
-/** Number an object; telemetry may ask from here on. */
-void crpc_tel_open(struct crpc_tel *tel, struct crpc_tel_box *box);
+/**
+ * Number an object, and make its mailbox of @p size bytes, cleared but for what struct crpc_tel_box
+ * has; telemetry may ask from here on. NULL: no memory.
+ */
+struct crpc_tel_box *crpc_tel_create(
+	struct crpc_tel *tel, _Atomic uint32_t *attention, size_t size);
 
-/** Take an object out. Afterwards no handler touches its box, which may be freed. */
-void crpc_tel_close(struct crpc_tel_box *box);
-
-/** crpc_tel_open() of a mailbox of @p size bytes, which is made. NULL: no memory. */
-struct crpc_tel_box *crpc_tel_create(struct crpc_tel *tel, size_t size);
-
-/** crpc_tel_close(), and free a mailbox that crpc_tel_create() made. NULL is allowed. */
+/** Take an object out, and free its mailbox, which no handler touches any more. NULL is allowed. */
 void crpc_tel_free(struct crpc_tel_box *box);
 
 /** Is something asked? A hint for the poll, without ordering, that crpc_tel_begin() confirms. */

@@ -16,17 +16,6 @@
 #include "crpc_hist.h"
 #include "crpc_tel.h"
 
-/** The numbers of all objects of a kind, as an array: the whole answer. */
-static inline void
-crpc_tel_put_list(struct crpc_tel *tel, struct rte_tel_data *d)
-{
-	rte_tel_data_start_array(d, RTE_TEL_INT_VAL);
-	pthread_mutex_lock(&tel->lock);
-	for (const struct crpc_tel_box *box = tel->boxes; box != NULL; box = box->next)
-		rte_tel_data_add_array_int(d, (int)box->id);
-	pthread_mutex_unlock(&tel->lock);
-}
-
 /** A counter of 64 bits in a struct. */
 struct crpc_tel_counter {
 	const char *name;

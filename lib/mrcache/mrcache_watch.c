@@ -10,15 +10,13 @@
 #include <linux/userfaultfd.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
-#include <signal.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "crpc_log.h"
+#include "crpc_thread.h"
 #include "crpc_util.h"
 
 /* Events that one read takes. */
@@ -196,26 +194,6 @@ fd_make(void)
 	}
 }
 
-/* It runs on any core: its maker may be the only thread that is to run on its own. */
-static int
-thread_start(void)
-{
-	sigset_t all, old;
-	cpu_set_t cpus;
-	int rc;
-
-	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&watch.thread, NULL, watcher, NULL);
-	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	if (rc != 0)
-		return -rc;
-	pthread_setname_np(watch.thread, "crpc-mrwatch");
-	memset(&cpus, 0xff, sizeof(cpus));
-	pthread_setaffinity_np(watch.thread, sizeof(cpus), &cpus);
-	return 0;
-}
-
 static void
 watch_fini(void)
 {
@@ -235,7 +213,8 @@ watch_init(void)
 	watch.stop = eventfd(0, EFD_CLOEXEC);
 	crpc_store_relaxed(&watch.gone, 0);
 	crpc_store_relaxed(&watch.added, 0);
-	rc = watch.stop < 0 ? -errno : thread_start();
+	rc = watch.stop < 0 ? -errno
+			    : -crpc_thread_start(&watch.thread, "crpc-mrwatch", watcher, NULL);
 	if (rc != 0)
 		watch_fini();
 	return rc;

@@ -10,7 +10,7 @@
  *     static struct crpc_tel_rpc tel_rpc = {.library = "udrpc", .counters = ..., ...};
  *
  *     program start:  /crpc/LIBRARY/list and the others are registered
- *     context made:   crpc_tel_rpc_open(&ctx->tel, max_eps)
+ *     context made:   crpc_tel_rpc_open(&ctx->tel, NULL, max_eps)
  *     asked:          crpc_tel_rpc_answer(ctx->tel, ctx, &ctx->stats, max_eps)
  *     context freed:  crpc_tel_free(ctx->tel)
  *
@@ -35,7 +35,7 @@ struct crpc_tel_rpc {
 	size_t num_hists;
 	size_t ep_size; /**< Of what is kept of an endpoint; it begins with crpc_tel_rpc_ep. */
 	/** Reports what endpoint number i of a context is now. false: there is none. */
-	bool (*ep_fill)(void *ep, const void *ctx, uint32_t i);
+	bool (*ep_fill)(void *ep, void *ctx, uint32_t i);
 	/** Writes what else there is of an endpoint; NULL: nothing. */
 	void (*ep_more)(struct rte_tel_data *d, const void *ep);
 };
@@ -103,18 +103,21 @@ crpc_tel_rpc_ep_at(struct crpc_tel_rpc_box *b, uint32_t i)
 	return (char *)(b + 1) + tel_rpc.stats_size + i * tel_rpc.ep_size;
 }
 
-/** Owner: a context that has so many endpoints at most may be asked. 0, or -ENOMEM. */
+/**
+ * Owner: a context that has so many endpoints at most may be asked; attention as in struct
+ * crpc_tel_box. 0, or -ENOMEM.
+ */
 static inline int
-crpc_tel_rpc_open(struct crpc_tel_box **box, uint32_t max_eps)
+crpc_tel_rpc_open(struct crpc_tel_box **box, _Atomic uint32_t *attention, uint32_t max_eps)
 {
-	*box = crpc_tel_create(&tel_rpc.contexts,
+	*box = crpc_tel_create(&tel_rpc.contexts, attention,
 		sizeof(struct crpc_tel_rpc_box) + tel_rpc.stats_size + max_eps * tel_rpc.ep_size);
 	return *box != NULL ? 0 : -ENOMEM;
 }
 
 /** Owner: answer what is asked, unless it was given up, of a context and its counters. */
 static inline void
-crpc_tel_rpc_answer(struct crpc_tel_box *box, const void *ctx, const void *stats, uint32_t max_eps)
+crpc_tel_rpc_answer(struct crpc_tel_box *box, void *ctx, const void *stats, uint32_t max_eps)
 {
 	struct crpc_tel_rpc_box *b = (struct crpc_tel_rpc_box *)box;
 
@@ -128,25 +131,31 @@ crpc_tel_rpc_answer(struct crpc_tel_box *box, const void *ctx, const void *stats
 }
 
 /**
- * The answer of the context that the parameters name; *rest is behind the first comma. NULL: no
- * such context, or its owner does not poll.
+ * The answer of the context that the parameters name, which knows of the number behind it, 0 if
+ * there is none; *rest is behind the first comma. NULL: no such context, or its owner does not
+ * poll.
  */
 static inline struct crpc_tel_rpc_box *
 crpc_tel_rpc_ask(const char *params, const char **rest)
 {
-	uint32_t id;
+	uint32_t id, want = 0;
 
-	*rest = params;
-	if (!crpc_tel_number(rest, 10, &id))
+	if (!crpc_tel_number(&params, 0, &id))
 		return NULL;
-	return (struct crpc_tel_rpc_box *)crpc_tel_ask(&tel_rpc.contexts, id, 0);
+	*rest = params;
+	crpc_tel_number(&params, 0, &want);
+	return (struct crpc_tel_rpc_box *)crpc_tel_ask(&tel_rpc.contexts, id, want);
 }
 
 /** Numbers of the contexts. No parameters. */
 static inline int
 crpc_tel_rpc_list(const char *cmd, const char *params, struct rte_tel_data *d)
 {
-	crpc_tel_put_list(&tel_rpc.contexts, d);
+	rte_tel_data_start_array(d, RTE_TEL_INT_VAL);
+	pthread_mutex_lock(&tel_rpc.contexts.lock);
+	for (const struct crpc_tel_box *b = tel_rpc.contexts.boxes; b != NULL; b = b->next)
+		rte_tel_data_add_array_int(d, (int)b->id);
+	pthread_mutex_unlock(&tel_rpc.contexts.lock);
 	return 0;
 }
 
@@ -210,7 +219,7 @@ crpc_tel_rpc_endpoint(const char *cmd, const char *params, struct rte_tel_data *
 
 	if (b == NULL)
 		return -EINVAL;
-	if (crpc_tel_number(&params, 10, &id) && params == NULL)
+	if (crpc_tel_number(&params, 0, &id) && params == NULL)
 		for (uint32_t i = 0; i < b->neps && ep == NULL; i++) {
 			ep = (const struct crpc_tel_rpc_ep *)crpc_tel_rpc_ep_at(b, i);
 			ep = ep->id == id ? ep : NULL;

@@ -304,11 +304,8 @@ int crpc_arena_reclaim(struct crpc_arena *a, uint32_t budget, struct crpc_arena_
 /** What crpc_arena_check() counted. */
 struct crpc_arena_report {
 	uint32_t units;         /**< All units of 64 KiB. */
-	uint32_t units_free;    /**< Not part of any span. */
 	uint32_t units_claimed; /**< Held by a member in the middle of a cut. At rest: 0. */
-	uint32_t spans;
 	uint32_t members; /**< Places taken. */
-	uint64_t blocks_free;
 	uint64_t blocks_cached;
 	uint64_t blocks_allocated;
 	uint64_t blocks_transit;

@@ -361,9 +361,6 @@ arena_place_used(const struct crpc_arena *a, uint32_t id)
 /** Drop the locks of a pass that is not over; in a child after fork(), forget them. */
 void __crpc_arena_pass_drop(struct crpc_arena *a);
 
-/** Compute the layout from h.len, h.max_members and h.max_block. 0, or -EINVAL or -ENOSPC, said. */
-int __crpc_arena_layout(struct arena_layout *l, const char *path);
-
 /**
  * Put free blocks of class @p cls into the cache.
  *

@@ -59,7 +59,6 @@ audit_blocks(struct audit *t, const struct arena_class *ci, uint32_t u)
 		case BLOCK_FREE:
 			if ((uint32_t)w != WORD_FREE)
 				found(t, u, "a free block with an owner", WORD_FREE, w);
-			t->r->blocks_free++;
 			any = true;
 			break;
 		case BLOCK_CACHED:
@@ -82,7 +81,6 @@ audit_span(struct audit *t, const struct arena_class *ci, uint32_t u)
 {
 	uint64_t w;
 
-	t->r->spans++;
 	for (uint32_t i = 1; i < ci->units; i++) {
 		w = crpc_load_acquire(&t->a->unit[u + i]); /* A1 pairs with R1. */
 		if (word_state(w) == UNIT_CLAIM && word_arg(w) == i &&
@@ -115,11 +113,9 @@ crpc_arena_check(struct crpc_arena *a, struct crpc_arena_report *report)
 			u += audit_span(&t, ci, u);
 			continue;
 		}
-		if ((uint32_t)w == word_make(UNIT_FREE, 0, 0))
-			t.r->units_free++;
-		else if (word_state(w) == UNIT_CLAIM && arena_place_used(a, word_owner(w)))
+		if (word_state(w) == UNIT_CLAIM && arena_place_used(a, word_owner(w)))
 			t.r->units_claimed++;
-		else
+		else if ((uint32_t)w != word_make(UNIT_FREE, 0, 0))
 			found(&t, u, "neither free nor of a span", word_make(UNIT_FREE, 0, 0), w);
 		u++;
 	}

@@ -129,8 +129,9 @@ place_words(struct arena_layout *l)
 	}
 }
 
-int
-__crpc_arena_layout(struct arena_layout *l, const char *path)
+/* Compute the layout from h.len, h.max_members and h.max_block. 0, or -EINVAL or -ENOSPC, said. */
+static int
+layout_make(struct arena_layout *l, const char *path)
 {
 	struct arena_header *h = &l->h;
 	uint32_t units, want;
@@ -239,7 +240,7 @@ crpc_arena_format(struct crpc_shm *seg, uint64_t off, uint64_t len,
 		return rc;
 	if (crpc_outside(crpc_shm_path(seg), "length of the arena", len, 0, size - off))
 		return -EINVAL;
-	rc = __crpc_arena_layout(&l, crpc_shm_path(seg));
+	rc = layout_make(&l, crpc_shm_path(seg));
 	if (rc != 0)
 		return rc;
 	base = crpc_shm_ptr(seg, off, len);
@@ -270,7 +271,7 @@ header_read(const struct crpc_shm *seg, const uint8_t *base, uint64_t off, struc
 	conf = (struct crpc_arena_conf){got.max_members, got.max_block};
 	*l = layout_new(got.len, &conf, got.len);
 	crpc_store_relaxed(&l->h.magic, ARENA_MAGIC);
-	if (__crpc_arena_layout(l, path) != 0)
+	if (layout_make(l, path) != 0)
 		return -EPROTO;
 	crpc_store_relaxed(&got.magic, ARENA_MAGIC);
 	if (memcmp(&got, &l->h, sizeof(got)) == 0)

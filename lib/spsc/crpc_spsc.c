@@ -6,7 +6,23 @@
 #include "crpc_log.h"
 #include "crpc_spsc_block.h"
 #include "crpc_spsc_duplex.h"
-#include "spsc_private.h"
+
+static int
+mem_check(const void *mem, size_t len, size_t need)
+{
+	if ((uintptr_t)mem % CRPC_CACHE_GUARD != 0)
+		return crpc_fail(-EINVAL, "ring memory %p is not aligned to %u bytes", mem,
+			CRPC_CACHE_GUARD);
+	if (len < need)
+		return crpc_fail(-ENOSPC, "ring memory has %zu bytes, %zu are needed", len, need);
+	return 0;
+}
+
+static _Atomic uint32_t *
+word_at(void *mem, size_t offset)
+{
+	return (_Atomic uint32_t *)(void *)((char *)mem + offset);
+}
 
 static bool
 is_fastforward(uint32_t variant)
@@ -84,7 +100,7 @@ crpc_spsc_init(void *mem, size_t len, const struct crpc_spsc_attr *attr)
 
 	if (need < 0)
 		return (int)need;
-	rc = spsc_mem_check(mem, len, (size_t)need);
+	rc = mem_check(mem, len, (size_t)need);
 	if (rc != 0)
 		return rc;
 	memset(mem, 0, (size_t)need);
@@ -96,10 +112,8 @@ crpc_spsc_init(void *mem, size_t len, const struct crpc_spsc_attr *attr)
 	h->lazy = attr->lazy > 1 ? attr->lazy : 1;
 	h->caller_credit = attr->caller_credit;
 	h->blocks = per != 0 ? blocks_of(attr->depth, per) : 0;
-	crpc_store_relaxed(
-		(_Atomic uint32_t *)(void *)((char *)mem + CRPC_SPSC_HEAD_OFFSET), attr->start);
-	crpc_store_relaxed(
-		(_Atomic uint32_t *)(void *)((char *)mem + CRPC_SPSC_TAIL_OFFSET), attr->start);
+	crpc_store_relaxed(word_at(mem, CRPC_SPSC_HEAD_OFFSET), attr->start);
+	crpc_store_relaxed(word_at(mem, CRPC_SPSC_TAIL_OFFSET), attr->start);
 	/* onesided: every block is full of the lap before the first: zeroes mean nothing. */
 	for (uint32_t i = 0; crpc_spsc_is_onesided(attr->variant) && i < h->blocks; i++) {
 		crpc_store_relaxed(
@@ -110,10 +124,11 @@ crpc_spsc_init(void *mem, size_t len, const struct crpc_spsc_attr *attr)
 	return 0;
 }
 
-int
-__crpc_spsc_hdr_read(struct crpc_spsc_hdr *h, char *mem, size_t len, char **end)
+/* The header of a ring in mem, copied once, then checked; and where its messages end. */
+static int
+hdr_read(struct crpc_spsc_hdr *h, char *mem, size_t len, bool duplex, char **end)
 {
-	int rc = spsc_mem_check(mem, len, CRPC_SPSC_DATA_OFFSET);
+	int rc = mem_check(mem, len, CRPC_SPSC_DATA_OFFSET);
 	struct crpc_spsc_attr a;
 	ssize_t need;
 
@@ -133,25 +148,12 @@ __crpc_spsc_hdr_read(struct crpc_spsc_hdr *h, char *mem, size_t len, char **end)
 	need = crpc_spsc_memsize(&a);
 	if (need < 0)
 		return (int)need;
+	if ((h->variant >= CRPC_SPSC_DUPLEX) != duplex)
+		return crpc_fail(-EINVAL,
+			"ring variant %u is %s duplex ring: those have a client and a server",
+			h->variant, duplex ? "no" : "a");
 	*end = mem + CRPC_SPSC_DATA_OFFSET + data_len(&a);
-	return spsc_mem_check(mem, len, (size_t)need);
-}
-
-static _Atomic uint32_t *
-tail_of(char *base)
-{
-	return (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_TAIL_OFFSET);
-}
-
-/* The header of a ring that has a producer and a consumer. */
-static int
-one_way(struct crpc_spsc_hdr *h, char *mem, size_t len, char **end)
-{
-	int rc = __crpc_spsc_hdr_read(h, mem, len, end);
-
-	if (rc == 0 && h->variant >= CRPC_SPSC_VARIANTS)
-		return crpc_fail(-EINVAL, "a duplex ring has a client and a server");
-	return rc;
+	return mem_check(mem, len, (size_t)need);
 }
 
 int
@@ -159,14 +161,14 @@ crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
 {
 	char *base = mem, *end;
 	struct crpc_spsc_hdr h;
-	int rc = one_way(&h, base, len, &end);
+	int rc = hdr_read(&h, base, len, false, &end);
 
 	if (rc != 0)
 		return rc;
 	*p = (struct crpc_spsc_prod){
 		.slots = base + CRPC_SPSC_DATA_OFFSET,
-		.head = (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_HEAD_OFFSET),
-		.tail = h.caller_credit ? NULL : tail_of(base),
+		.head = word_at(base, CRPC_SPSC_HEAD_OFFSET),
+		.tail = h.caller_credit ? NULL : word_at(base, CRPC_SPSC_TAIL_OFFSET),
 		.depth = h.depth,
 		.next = h.start,
 		.published = h.start,
@@ -186,7 +188,7 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 {
 	char *base = mem, *end;
 	struct crpc_spsc_hdr h;
-	int rc = one_way(&h, base, len, &end);
+	int rc = hdr_read(&h, base, len, false, &end);
 	bool has_tail;
 
 	if (rc != 0)
@@ -195,8 +197,8 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 		(crpc_spsc_is_onesided(h.variant) && !h.caller_credit);
 	*c = (struct crpc_spsc_cons){
 		.slots = base + CRPC_SPSC_DATA_OFFSET,
-		.head = (_Atomic uint32_t *)(void *)(base + CRPC_SPSC_HEAD_OFFSET),
-		.tail = has_tail ? tail_of(base) : NULL,
+		.head = word_at(base, CRPC_SPSC_HEAD_OFFSET),
+		.tail = has_tail ? word_at(base, CRPC_SPSC_TAIL_OFFSET) : NULL,
 		.depth = h.depth,
 		.next = h.start,
 		.limit = h.start,
@@ -209,6 +211,66 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 		.pos = base + CRPC_SPSC_DATA_OFFSET,
 		.rel = base + CRPC_SPSC_DATA_OFFSET,
 		.end = end,
+	};
+	return 0;
+}
+
+int
+crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem, size_t len)
+{
+	char *base = mem, *slots = base + CRPC_SPSC_DATA_OFFSET, *end;
+	struct crpc_spsc_hdr h;
+	int rc = hdr_read(&h, base, len, true, &end);
+
+	if (rc != 0)
+		return rc;
+	*c = (struct crpc_spsc_duplex_client){
+		.slots = slots,
+		.head = word_at(base, CRPC_SPSC_HEAD_OFFSET),
+		.done = word_at(base, CRPC_SPSC_TAIL_OFFSET),
+		.depth = h.depth,
+		.next = h.start,
+		.published = h.start,
+		.read = h.start,
+		.freed = h.start,
+		.limit = h.start,
+		.fetched = h.start,
+		.lazy = h.lazy,
+		.esize = h.esize,
+		.sent = h.start,
+		.got = h.start,
+		.end = end,
+		.at = slots,
+		.oldest = slots,
+	};
+	return 0;
+}
+
+int
+crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem, size_t len)
+{
+	char *base = mem, *slots = base + CRPC_SPSC_DATA_OFFSET, *end;
+	struct crpc_spsc_hdr h;
+	int rc = hdr_read(&h, base, len, true, &end);
+
+	if (rc != 0)
+		return rc;
+	*s = (struct crpc_spsc_duplex_server){
+		.slots = slots,
+		.head = word_at(base, CRPC_SPSC_HEAD_OFFSET),
+		.done = word_at(base, CRPC_SPSC_TAIL_OFFSET),
+		.depth = h.depth,
+		.next = h.start,
+		.answered = h.start,
+		.published = h.start,
+		.limit = h.start,
+		.fetched = h.start,
+		.lazy = h.lazy,
+		.esize = h.esize,
+		.taken = h.start,
+		.end = end,
+		.at = slots,
+		.open = slots,
 	};
 	return 0;
 }

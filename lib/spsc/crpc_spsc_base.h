@@ -239,6 +239,15 @@ int crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len);
 /** Attach the consumer's end; as crpc_spsc_prod_attach(). */
 int crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len);
 
+/* lamport, and onesided with a tail word: publish how far the consumer is. */
+crpc_inline void
+__crpc_spsc_report(struct crpc_spsc_cons *c)
+{
+	/* R2, R4: the reads before the tail that gives their places away. Pair with A2 and A4. */
+	crpc_store_release(c->tail, c->freed);
+	c->released = c->freed;
+}
+
 CRPC_END_DECLS
 
 #endif

@@ -169,15 +169,6 @@ __crpc_spsc_block_commit(
 	__crpc_spsc_block_ahead(p, len, per, one);
 }
 
-/* onesided with a tail word: publish how far the consumer is. */
-crpc_inline void
-__crpc_spsc_block_report(struct crpc_spsc_cons *c)
-{
-	/* R4: the reads before the tail that gives their blocks away. Pairs with A4. */
-	crpc_store_release(c->tail, c->freed);
-	c->released = c->freed;
-}
-
 /* Nothing known is left of the block at pos: look at its flag. */
 crpc_inline uint32_t
 __crpc_spsc_block_look(struct crpc_spsc_cons *c, uint32_t per, bool one)
@@ -191,7 +182,7 @@ __crpc_spsc_block_look(struct crpc_spsc_cons *c, uint32_t per, bool one)
 	/* A count that is too high, or falls, was never written by a producer. */
 	if (n <= c->taken || n > per) {
 		if (one && c->tail != NULL && c->freed != c->released)
-			__crpc_spsc_block_report(c);
+			__crpc_spsc_report(c);
 		return 0;
 	}
 	c->avail = n;
@@ -242,7 +233,7 @@ __crpc_spsc_block_release(struct crpc_spsc_cons *c, uint32_t esize, uint32_t per
 	c->freed = c->next;
 	if (one) {
 		if (c->tail != NULL && c->freed - c->released >= c->batch)
-			__crpc_spsc_block_report(c);
+			__crpc_spsc_report(c);
 		return;
 	}
 	while (rel != c->pos) {

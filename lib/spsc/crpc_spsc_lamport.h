@@ -90,15 +90,6 @@ crpc_spsc_lamport_commit(struct crpc_spsc_prod *p, uint32_t n)
 		crpc_spsc_lamport_flush(p);
 }
 
-/* Publish how far the consumer is. */
-crpc_inline void
-__crpc_spsc_lamport_report(struct crpc_spsc_cons *c)
-{
-	/* R2: the reads before the tail that gives their slots away. Pairs with A2. */
-	crpc_store_release(c->tail, c->freed);
-	c->released = c->freed;
-}
-
 /* Nothing known is left: look at the head. */
 crpc_inline uint32_t
 __crpc_spsc_lamport_look(struct crpc_spsc_cons *c)
@@ -110,7 +101,7 @@ __crpc_spsc_lamport_look(struct crpc_spsc_cons *c)
 	if (crpc_likely(head - c->freed <= c->depth && head - c->next <= c->depth))
 		c->limit = head;
 	if (c->limit == c->next && c->freed != c->released)
-		__crpc_spsc_lamport_report(c);
+		__crpc_spsc_report(c);
 	return c->limit - c->next;
 }
 
@@ -153,7 +144,7 @@ crpc_spsc_lamport_release(struct crpc_spsc_cons *c)
 {
 	c->freed = c->next;
 	if (c->freed - c->released >= c->batch)
-		__crpc_spsc_lamport_report(c);
+		__crpc_spsc_report(c);
 }
 
 #endif

@@ -6,6 +6,14 @@
  */
 #include "udrpc_pvt.h"
 
+/* Counts a packet that does not fit. Returns nothing: NULL, or false. */
+static crpc_noinline void *
+dropped(uint64_t *counter)
+{
+	++*counter;
+	return NULL;
+}
+
 /* ---- to the client ---- */
 
 /* The call that a packet to slot and request answers; NULL, counted: none. */
@@ -14,15 +22,11 @@ call_of(struct crpc_udrpc_ep *ep, const struct wire_pkt *h)
 {
 	struct udrpc_call *c;
 
-	if (crpc_unlikely(h->slot >= ep->slots)) {
-		ep->ctx->stats.rpc.malformed++;
-		return NULL;
-	}
+	if (crpc_unlikely(h->slot >= ep->slots))
+		return dropped(&ep->ctx->stats.rpc.malformed);
 	c = call_at(ep, h->slot);
-	if (crpc_unlikely(c->call.deadline_ns == RPC_FREE || c->req != h->req)) {
-		ep->ctx->stats.stale++;
-		return NULL;
-	}
+	if (crpc_unlikely(c->call.deadline_ns == RPC_FREE || c->req != h->req))
+		return dropped(&ep->ctx->stats.stale);
 	return c;
 }
 
@@ -39,19 +43,13 @@ __crpc_udrpc_resp_check(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint
 	if (h->len > c->resp_max || h->status > CRPC_ERRNO_MAX || (h->status != 0 && h->len != 0) ||
 		h->pkt >= wire_pkts(h->len, ep->piece) ||
 		bytes != wire_piece(h->len, ep->piece, h->pkt) ||
-		(h->pkt != 0 && k < c->total && h->len != c->resp_len)) {
-		stats->rpc.malformed++;
-		return NULL;
-	}
-	if (crpc_unlikely(k < c->num_rx || k >= c->num_hi)) {
-		stats->stale++;
-		return NULL;
-	}
+		(h->pkt != 0 && k < c->total && h->len != c->resp_len))
+		return dropped(&stats->rpc.malformed);
+	if (crpc_unlikely(k < c->num_rx || k >= c->num_hi))
+		return dropped(&stats->stale);
 	/* the first piece answers all of the request; those behind it come one by one */
-	if (crpc_unlikely(h->pkt != 0 && k != c->num_rx)) {
-		stats->out_of_order++;
-		return NULL;
-	}
+	if (crpc_unlikely(h->pkt != 0 && k != c->num_rx))
+		return dropped(&stats->out_of_order);
 	return c;
 }
 
@@ -65,18 +63,14 @@ credit_take(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t bytes)
 
 	if (c == NULL)
 		return;
-	if (bytes != 0 || k >= c->parts) {
+	if (bytes != 0 || k >= c->parts)
 		ctx->stats.rpc.malformed++;
-		return;
-	}
-	/* the server has the whole request and works on it: no credit, but a sign of life */
-	if (k == c->parts - 1)
-		return;
-	if (k < c->num_rx || k >= c->num_hi) {
+	else if (k == c->parts - 1)
+		return; /* the server has all of it and works: no credit, but a sign of life */
+	else if (k < c->num_rx || k >= c->num_hi)
 		ctx->stats.stale++;
-		return;
-	}
-	answered(ep, c, k, 0);
+	else
+		answered(ep, c, k, 0);
 }
 
 /* ---- to the server ---- */
@@ -103,22 +97,15 @@ req_begin(struct crpc_udrpc_ep *ep, struct udrpc_serve *s, const struct wire_pkt
 	if (h->req == s->req && s->state != SERVE_IDLE) {
 		if (h->len == s->len && h->arg == s->resp_max)
 			return true;
-		stats->rpc.malformed++;
-		return false;
+		return dropped(&stats->rpc.malformed);
 	}
-	if (crpc_unlikely(h->req != s->req + 1)) {
-		stats->stale++;
-		return false;
-	}
+	if (crpc_unlikely(h->req != s->req + 1))
+		return dropped(&stats->stale);
 	/* no correct client begins a request before the answer to its last one */
-	if (crpc_unlikely(s->state != SERVE_IDLE && s->state != SERVE_DONE)) {
-		stats->rpc.malformed++;
-		return false;
-	}
-	if (crpc_unlikely(h->pkt != 0)) {
-		stats->out_of_order++;
-		return false;
-	}
+	if (crpc_unlikely(s->state != SERVE_IDLE && s->state != SERVE_DONE))
+		return dropped(&stats->rpc.malformed);
+	if (crpc_unlikely(h->pkt != 0))
+		return dropped(&stats->out_of_order);
 	/* the reply of the last request has arrived, or there would be no new one */
 	if (s->unsent)
 		TAILQ_REMOVE(&ep->unsent, s, list);
@@ -141,22 +128,17 @@ __crpc_udrpc_req_check(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint3
 
 	if (crpc_unlikely(h->slot >= ep->slots || h->len > ep->max_msg ||
 		    (h->arg > ep->max_msg && h->arg != WIRE_ONEWAY) || h->pkt >= parts ||
-		    bytes != wire_piece(h->len, ep->piece, h->pkt))) {
-		stats->rpc.malformed++;
-		return NULL;
-	}
+		    bytes != wire_piece(h->len, ep->piece, h->pkt)))
+		return dropped(&stats->rpc.malformed);
 	s = &ep->serves[h->slot];
 	if (!req_begin(ep, s, h, parts))
 		return NULL;
 	if (crpc_likely(h->pkt == s->num_rx))
 		return s;
-	if (h->pkt > s->num_rx) {
-		stats->out_of_order++;
-	} else {
-		stats->duplicates++;
-		__crpc_udrpc_req_answer(ep, s, h->pkt);
-	}
-	return NULL;
+	if (h->pkt > s->num_rx)
+		return dropped(&stats->out_of_order);
+	__crpc_udrpc_req_answer(ep, s, h->pkt);
+	return dropped(&stats->duplicates);
 }
 
 /* The client asks for a piece of a response behind the first. */
@@ -171,15 +153,11 @@ piece_send(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, uint32_t bytes)
 		return;
 	}
 	s = &ep->serves[h->slot];
-	if (h->req != s->req || s->state != SERVE_DONE) {
+	if (h->req != s->req || s->state != SERVE_DONE)
 		stats->stale++;
-		return;
-	}
-	if (h->pkt == 0 || h->pkt >= wire_pkts(s->resp_len, ep->piece)) {
+	else if (h->pkt == 0 || h->pkt >= wire_pkts(s->resp_len, ep->piece))
 		stats->rpc.malformed++;
-		return;
-	}
-	if (!__crpc_udrpc_resp_send(ep, s, h->pkt))
+	else if (!__crpc_udrpc_resp_send(ep, s, h->pkt))
 		stats->tx_full++;
 }
 

@@ -17,7 +17,7 @@ _Static_assert(offsetof(struct crpc_udrpc_stats, wire) == CRPC_DIM(counters) * s
 static const struct crpc_tel_counter hists[] = {COUNTER(wire), COUNTER(peer)};
 
 static bool
-ep_fill(void *to, const void *of, uint32_t i)
+ep_fill(void *to, void *of, uint32_t i)
 {
 	const struct crpc_udrpc *ctx = of;
 	const struct crpc_udrpc_ep *ep = &ctx->eps[i];
@@ -45,7 +45,7 @@ static struct crpc_tel_rpc tel_rpc = {.library = "udrpc",
 int
 __crpc_udrpc_tel_open(struct crpc_udrpc *ctx)
 {
-	return crpc_tel_rpc_open(&ctx->tel, ctx->conf.max_eps);
+	return crpc_tel_rpc_open(&ctx->tel, NULL, ctx->conf.max_eps);
 }
 
 crpc_noinline void

@@ -28,7 +28,7 @@ int
 crpc_unpack_register(const struct crpc_unpack_ops *ops)
 {
 	if (ops == NULL || ops->name == NULL || ops->create == NULL || ops->free == NULL ||
-		ops->submit == NULL || ops->done == NULL || ops->stop == NULL ||
+		ops->submit == NULL || (ops->done == NULL) != (ops->stop == NULL) ||
 		(ops->attach == NULL) != (ops->detach == NULL))
 		return -EINVAL;
 	if (crpc_unpack_find(ops->name) != NULL)
@@ -154,7 +154,7 @@ crpc_unpack_kick(struct crpc_unpack *u)
 int
 crpc_unpack_done(struct crpc_unpack *u, uint64_t job)
 {
-	int rc = u->ops->done(u->state, job);
+	int rc = u->ops->done != NULL ? u->ops->done(u->state, job) : 0;
 
 	u->open -= rc != -EAGAIN && u->open != 0;
 	return rc;
@@ -163,7 +163,7 @@ crpc_unpack_done(struct crpc_unpack *u, uint64_t job)
 int
 crpc_unpack_stop(struct crpc_unpack *u)
 {
-	int rc = u->open != 0 ? u->ops->stop(u->state) : 0;
+	int rc = u->open != 0 && u->ops->stop != NULL ? u->ops->stop(u->state) : 0;
 
 	if (rc != 0)
 		return -EAGAIN;

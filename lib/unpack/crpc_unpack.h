@@ -99,7 +99,8 @@ struct crpc_unpack_ops {
 	/** Hand submitted jobs to the device, if submit() does not. May be NULL. */
 	void (*kick)(void *state);
 	/** Ask about an open job, without waiting. -EAGAIN: not yet. 0: the bytes are there; any
-	 *  other: it failed (-EIO, ...). After anything but -EAGAIN the number names nothing. */
+	 *  other: it failed (-EIO, ...). After anything but -EAGAIN the number names nothing. NULL:
+	 *  every job is over when submit returns; stop is NULL then, too. */
 	int (*done)(void *state, uint64_t job);
 	/** Give up all open jobs. 0: none of their memory is touched any more, and all their
 	 *  numbers name nothing. -EAGAIN: not yet, ask again. Must come to 0 in bounded time. */

@@ -226,25 +226,15 @@ gpu_create(const struct crpc_unpack_conf *conf, void **state)
 	/* Number 0 is what places that were never used have. */
 	g->over = g->head = 1;
 	rc = __crpc_gpudev_open(&g->d, conf->arg);
-	if (rc != 0)
-		goto err_state;
-	rc = gpudev_enter(&g->d);
-	if (rc != 0) {
-		crpc_err("gpudev: GPU %d: its context: %s", g->d.dev,
-			__crpc_gpudev_error(&g->d, rc));
-		rc = -ENODEV;
-		goto err_open;
+	if (rc == 0) {
+		rc = objects_make(g);
+		gpudev_leave(&g->d);
+		if (rc == 0) {
+			*state = g;
+			return 0;
+		}
+		__crpc_gpudev_close(&g->d);
 	}
-	rc = objects_make(g);
-	gpudev_leave(&g->d);
-	if (rc != 0)
-		goto err_open;
-	*state = g;
-	return 0;
-
-err_open:
-	__crpc_gpudev_close(&g->d);
-err_state:
 	free(g);
 	return rc;
 }

@@ -88,8 +88,13 @@ __crpc_gpudev_open(struct gpudev_dev *d, const char *arg)
 		what = "retaining its context";
 		rc = d->primary_retain(&d->ctx, d->dev);
 	}
-	if (rc == 0)
-		return 0;
+	if (rc == 0) {
+		what = "entering its context";
+		rc = gpudev_enter(d);
+		if (rc == 0)
+			return 0;
+		d->primary_release(d->dev);
+	}
 	return crpc_fail(-ENODEV, "gpudev: GPU %s: %s: %s; nvidia-smi shows what there is",
 		arg != NULL ? arg : "0", what, __crpc_gpudev_error(d, rc));
 }
@@ -111,11 +116,8 @@ crpc_unpack_gpudev_alloc(const char *arg, uint64_t len)
 
 	if (rc != 0)
 		return crpc_null(rc);
-	rc = gpudev_enter(&d);
-	if (rc == 0) {
-		rc = d.mem_alloc(&ptr, len);
-		gpudev_leave(&d);
-	}
+	rc = d.mem_alloc(&ptr, len);
+	gpudev_leave(&d);
 	if (rc == 0)
 		return (void *)(uintptr_t)ptr; /* The context stays until it is freed. */
 	crpc_err("gpudev: %llu bytes of GPU %d: %s", (unsigned long long)len, d.dev,
@@ -132,11 +134,8 @@ crpc_unpack_gpudev_read(const char *arg, void *host, const void *mem, uint64_t l
 
 	if (rc != 0)
 		return rc;
-	rc = gpudev_enter(&d);
-	if (rc == 0) {
-		rc = d.mem_read(host, (uintptr_t)mem, len);
-		gpudev_leave(&d);
-	}
+	rc = d.mem_read(host, (uintptr_t)mem, len);
+	gpudev_leave(&d);
 	if (rc != 0)
 		crpc_err("gpudev: reading %llu bytes of GPU %d: %s", (unsigned long long)len, d.dev,
 			__crpc_gpudev_error(&d, rc));
@@ -151,10 +150,8 @@ crpc_unpack_gpudev_free(const char *arg, void *mem)
 
 	if (mem == NULL || __crpc_gpudev_open(&d, arg) != 0)
 		return;
-	if (gpudev_enter(&d) == 0) {
-		d.mem_free((uintptr_t)mem);
-		gpudev_leave(&d);
-	}
+	d.mem_free((uintptr_t)mem);
+	gpudev_leave(&d);
 	__crpc_gpudev_close(&d);
 	__crpc_gpudev_close(&d); /* That of alloc. */
 }

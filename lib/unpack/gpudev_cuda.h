@@ -71,7 +71,7 @@ struct gpudev_dev {
 };
 
 /**
- * Open the library and retain a GPU's primary context; its thread's current context is not changed.
+ * Open the library, retain a GPU's primary context and enter it: gpudev_leave() is the next step.
  *
  * @param arg
  *   As crpc_unpack_conf.arg.

@@ -114,24 +114,10 @@ cpu_submit(void *state, const struct crpc_unpack_desc *desc, uint32_t n, uint64_
 	return 0;
 }
 
-static int
-cpu_done(void *state, uint64_t job)
-{
-	return 0;
-}
-
-static int
-cpu_stop(void *state)
-{
-	return 0;
-}
-
 const struct crpc_unpack_ops __crpc_unpack_cpu = {
 	.name = "cpu",
 	.flags = CRPC_UNPACK_CAN_CONVERT,
 	.create = cpu_create,
 	.free = free,
 	.submit = cpu_submit,
-	.done = cpu_done,
-	.stop = cpu_stop,
 };

@@ -70,6 +70,15 @@ struct member {
 	uint64_t now;
 };
 
+/* Its calls that have not completed. */
+static inline uint64_t
+pending(const struct member *m)
+{
+	const struct crpc_rpc_counts *counts = &crpc_flux_node_stats(m->node)->rpc;
+
+	return counts->calls - counts->completions;
+}
+
 static inline struct crpc_flux *
 flux_of(const struct transport *t, uint32_t nodes, uint32_t window, uint64_t deadline_ns)
 {

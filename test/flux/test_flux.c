@@ -65,7 +65,7 @@ TEST(a_burst_is_so_many_calls)
 		got = crpc_flux_call_burst(
 			node[0]->ep[1], node[0]->now, p, sizeof(*p), sizeof(*p), cookie, n);
 		assert_int_equal(got, crpc_min(n, 32));
-		assert_int_equal(crpc_flux_pending(node[0]->node, UINT32_MAX), got);
+		assert_int_equal(pending(node[0]), got);
 		assert_int_equal(serve(node[1], node[0]), got);
 		for (completed = 0, seen = 0; completed < got; completed++) {
 			assert_int_equal(poll(node[0], n, done, 1), 1);
@@ -86,16 +86,16 @@ TEST(pending_counts_calls)
 
 	join_all(flux, node, 2);
 	assert_int_equal(notify(node[0], 1, 0, 0), 0);
-	assert_int_equal(crpc_flux_pending(node[0]->node, UINT32_MAX), 0);
+	assert_int_equal(pending(node[0]), 0);
 	assert_int_equal(call(node[0], 1, 0, 1), 0);
-	assert_int_equal(crpc_flux_pending(node[0]->node, UINT32_MAX), 1);
+	assert_int_equal(pending(node[0]), 1);
 	assert_int_equal(serve(node[1], node[0]), 2);
 	assert_int_equal(poll(node[0], 0, &done, 1), 1);
-	assert_int_equal(crpc_flux_pending(node[0]->node, UINT32_MAX), 0);
+	assert_int_equal(pending(node[0]), 0);
 	assert_int_equal(notify(node[0], 1, 0, 2), 0);
 	leave(&node[1], 1);
 	assert_int_equal(poll(node[0], 0, &done, 1), 0);
-	assert_int_equal(crpc_flux_pending(node[0]->node, UINT32_MAX), 0);
+	assert_int_equal(pending(node[0]), 0);
 	rig_end(*state, flux, node, 2);
 }
 
@@ -204,7 +204,7 @@ TEST(leave_and_join_again)
 		assert_int_equal(done[0].status, round % 2 != 0 ? 0 : -ECONNRESET);
 		assert_int_equal(done[1].status, -ECONNRESET);
 		assert_int_equal(poll(node[0], 0, done, 8), 0);
-		assert_int_equal(crpc_flux_pending(node[0]->node, UINT32_MAX), 0);
+		assert_int_equal(pending(node[0]), 0);
 		assert_int_equal(connect_to(node[0], 1), -ENOTCONN);
 	}
 	node[1] = join(flux, 1);

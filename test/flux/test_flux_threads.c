@@ -181,7 +181,7 @@ TEST(churn_loses_no_call_and_no_reply)
 
 	for (i = 0; i < 2; i++)
 		assert_int_equal(pthread_create(&th[i], NULL, answer_and_leave, &c[i]), 0);
-	for (now = 0; now <= POLLS || crpc_flux_pending(m->node, UINT32_MAX) != 0; now++) {
+	for (now = 0; now <= POLLS || pending(m) != 0; now++) {
 		for (i = 1; i < 3 && now < POLLS; i++)
 			if (connect_to(m, i) == 0 || m->ep[i] != NULL)
 				called += call(m, i, 0, called) == 0;

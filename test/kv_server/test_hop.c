@@ -33,7 +33,6 @@ static struct rig *
 rig_open(uint32_t daemons, uint32_t msg_max)
 {
 	struct crpc_flux_attr attr = __crpc_kv_hop_flux_attr(daemons, CALLS, msg_max);
-	struct kv_hop_conf conf = {.daemons = daemons, .calls = CALLS, .msg_max = msg_max};
 	struct rig *rig = aligned_alloc(64, crpc_align_up(sizeof(*rig), 64));
 	uint32_t i;
 
@@ -41,11 +40,9 @@ rig_open(uint32_t daemons, uint32_t msg_max)
 	*rig = (struct rig){.daemons = daemons, .msg_max = msg_max, .rng = SEED};
 	rig->flux = crpc_flux_create(&attr);
 	assert_non_null(rig->flux);
-	conf.flux = rig->flux;
-	for (i = 0; i < daemons; i++) {
-		conf.daemon = i;
-		assert_int_equal(__crpc_kv_hop_open(&rig->hop[i], &conf), 0);
-	}
+	for (i = 0; i < daemons; i++)
+		assert_int_equal(
+			__crpc_kv_hop_open(&rig->hop[i], rig->flux, i, daemons, CALLS, msg_max), 0);
 	for (i = 0; i < daemons; i++)
 		assert_int_equal(__crpc_kv_hop_connect(&rig->hop[i], i), 0);
 	return rig;
@@ -176,7 +173,6 @@ static void
 waiting_keeps_order(void **state)
 {
 	struct crpc_flux_attr attr = __crpc_kv_hop_flux_attr(2, 1, SMALL);
-	struct kv_hop_conf conf = {.daemons = 2, .calls = CALLS, .msg_max = SMALL};
 	struct rig rig = {.daemons = 2, .msg_max = SMALL};
 	struct crpc_req req[CRPC_BURST_MAX];
 	uint64_t token, next = 1000;
@@ -185,11 +181,8 @@ waiting_keeps_order(void **state)
 
 	assert_int_equal(attr.window, 64);
 	rig.flux = crpc_flux_create(&attr);
-	conf.flux = rig.flux;
-	for (i = 0; i < 2; i++) {
-		conf.daemon = i;
-		assert_int_equal(__crpc_kv_hop_open(&rig.hop[i], &conf), 0);
-	}
+	for (i = 0; i < 2; i++)
+		assert_int_equal(__crpc_kv_hop_open(&rig.hop[i], rig.flux, i, 2, CALLS, SMALL), 0);
 	assert_int_equal(__crpc_kv_hop_connect(&rig.hop[0], 0), 0);
 	for (i = 0; i < CALLS; i++)
 		assert_int_equal(call(&rig, 0, 1, 1000 + i), 0);

@@ -12,7 +12,7 @@ struct box {
 };
 
 struct owner {
-	struct box box;
+	struct box *box;
 	uint64_t count[2];
 	_Atomic uint32_t attention;
 	_Atomic bool stop;
@@ -25,7 +25,7 @@ static void *
 owner_run(void *arg)
 {
 	struct owner *o = arg;
-	struct box *b = &o->box;
+	struct box *b = o->box;
 
 	while (!crpc_load_acquire(&o->stop)) {
 		o->count[0]++;
@@ -47,11 +47,11 @@ TEST(an_answer_is_whole)
 	uint64_t last = 0;
 	pthread_t thread;
 
-	o.box.box.attention = &o.attention;
-	crpc_tel_open(&kind, &o.box.box);
+	o.box = (struct box *)crpc_tel_create(&kind, &o.attention, sizeof(*o.box));
+	assert_non_null(o.box);
 	assert_int_equal(pthread_create(&thread, NULL, owner_run, &o), 0);
 	for (uint32_t i = 0; i < QUESTIONS; i++) {
-		const struct box *b = (struct box *)crpc_tel_ask(&kind, o.box.box.id, i);
+		const struct box *b = (struct box *)crpc_tel_ask(&kind, o.box->box.id, i);
 
 		if (b == NULL) /* A loaded machine: the owner had no turn. */
 			continue;
@@ -63,24 +63,26 @@ TEST(an_answer_is_whole)
 	assert_true(last > 0);
 	crpc_store_release(&o.stop, true); /* pairs with the owner's acquire */
 	pthread_join(thread, NULL);
-	crpc_tel_close(&o.box.box);
+	crpc_tel_free(&o.box->box);
 }
 
 /* Proves that a question to an owner that stands still ends, and leaves nothing behind. */
 TEST(a_question_is_given_up)
 {
-	struct box a = {0}, b = {0};
+	struct crpc_tel_box *a = crpc_tel_create(&kind, NULL, sizeof(*a));
+	struct crpc_tel_box *b = crpc_tel_create(&kind, NULL, sizeof(*b));
+	uint32_t freed;
 
-	crpc_tel_open(&kind, &a.box);
-	crpc_tel_open(&kind, &b.box);
-	assert_int_equal(b.box.id, a.box.id + 1);
-	assert_null(crpc_tel_ask(&kind, b.box.id, 0));
-	assert_false(crpc_tel_asked(&b.box));
-	assert_false(crpc_tel_begin(&b.box));
-	crpc_tel_close(&a.box);
-	assert_null(crpc_tel_ask(&kind, a.box.id, 0));
-	assert_false(crpc_tel_asked(&a.box));
-	crpc_tel_close(&b.box);
+	assert_non_null(a);
+	assert_non_null(b);
+	assert_int_equal(b->id, a->id + 1);
+	assert_null(crpc_tel_ask(&kind, b->id, 0));
+	assert_false(crpc_tel_asked(b));
+	assert_false(crpc_tel_begin(b));
+	freed = a->id;
+	crpc_tel_free(a);
+	assert_null(crpc_tel_ask(&kind, freed, 0));
+	crpc_tel_free(b);
 	assert_null(kind.boxes);
 }
 
