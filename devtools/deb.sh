@@ -8,9 +8,9 @@ usage() {
 	cat <<'EOF'
 usage: devtools/deb.sh [--no-lintian]
 
-Makes a clean copy of HEAD, builds libcopyrpc0, libcopyrpc-dev, copyrpc-tools, soft-mlx5 and copyrpc-doc
-from it without signing them, and has lintian check them: any error or warning fails. The packages lie in
-build-deb/. Changes that are not committed are not part of them.
+Makes a clean copy of HEAD, builds libcopyrpc0, libcopyrpc-dev, copyrpc-tools, python3-copyrpc, soft-mlx5
+and copyrpc-doc from it without signing them, and has lintian check them: any error or warning fails.
+The packages lie in build-deb/. Changes that are not committed are not part of them.
 EOF
 }
 
