@@ -8,9 +8,10 @@ usage() {
 	cat <<'EOF'
 usage: devtools/deb.sh [--no-lintian]
 
-Makes a clean copy of HEAD, builds libcopyrpc0, libcopyrpc-dev, copyrpc-tools, soft-mlx5 and copyrpc-doc
-from it without signing them, and has lintian check them: any error or warning fails. The packages lie in
-build-deb/. Changes that are not committed are not part of them.
+Makes a clean copy of HEAD, builds libcopyrpc0, libcopyrpc-dev, copyrpc-tools, python3-copyrpc, soft-mlx5
+and copyrpc-doc from it without signing them, and has lintian check them: any error or warning fails.
+The packages lie in build-deb/. Changes that are not committed are not part of them; a tree without
+.git is taken as it stands.
 EOF
 }
 
@@ -27,7 +28,11 @@ version=$(dpkg-parsechangelog -S Version) || exit 1
 out=$PWD/build-deb
 rm -rf "$out"
 mkdir "$out" || exit 1
-git archive --prefix="copyrpc-$version/" HEAD | tar -x -C "$out" || exit 1
+if [ -e .git ]; then
+	git archive --prefix="copyrpc-$version/" HEAD | tar -x -C "$out" || exit 1
+else
+	tar -c --exclude='./build*' --transform="s,^[.],copyrpc-$version," . | tar -x -C "$out" || exit 1
+fi
 (cd "$out/copyrpc-$version" && dpkg-buildpackage -us -uc -b) || exit 1
 [ $lint = 0 ] || lintian --fail-on error,warning "$out"/copyrpc_*.changes || exit 1
 echo "deb.sh: $(ls "$out"/*.deb | wc -l) packages in $out"

@@ -25,10 +25,10 @@ for header in lib/*/crpc_*.h drivers/paper_nic/crpc_paper_nic.h drivers/soft_mlx
 	esac
 done
 doc/pictures/draw.py --check || exit 1
-$python - README.md doc/guides/{kv,tutorial}.md doc/examples/*.[ch] <<'EOF' || exit 1
+$python - README.md doc/guides/{kv,tutorial,python}.md doc/examples/*.{c,h,py} <<'EOF' || exit 1
 import glob, os, re, sys
-readme, kv, tutorial, *examples = [open(name, encoding="utf-8").read() for name in sys.argv[1:]]
-for code in re.findall(r"^```c\n(.*?)^```$", readme + kv + tutorial, re.M | re.S):
+readme, kv, tutorial, python, *examples = [open(name, encoding="utf-8").read() for name in sys.argv[1:]]
+for code in re.findall(r"^```(?:c|python)\n(.*?)^```$", readme + kv + tutorial + python, re.M | re.S):
     if not any(code in example for example in examples):
         sys.exit("docs.sh: a page has a program that no file of doc/examples has:\n" + code)
 missing = 0

@@ -147,7 +147,9 @@ def main():
         for old in tree.iterdir():  # all but what was built
             if old.name != 'build':
                 shutil.rmtree(old) if old.is_dir() else old.unlink()
-        archive = subprocess.run(['git', '-C', ROOT, 'archive', 'HEAD'], stdout=subprocess.PIPE, check=True)
+        pack = ['git', '-C', ROOT, 'archive', 'HEAD'] if (ROOT / '.git').exists() else \
+            ['tar', '-c', '-C', ROOT, '--exclude=./build*', '.']
+        archive = subprocess.run(pack, stdout=subprocess.PIPE, check=True)
         subprocess.run(['tar', '-x', '-m', '-C', tree], input=archive.stdout, check=True)
         tests = sorted({test for m in mutants for test in m.tests})
         head = build(tree, tests, args.jobs)

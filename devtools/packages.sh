@@ -23,6 +23,7 @@ test_packages=(
 	g++                         # C++ programs that include the headers
 	clang libclang-rt-14-dev llvm   # second compiler, its sanitizer runtimes, their symbolizer
 	python3 binutils procps     # pgrep
+	python3-numpy               # the Python package
 	python3-pyverbs             # rdma-core's own test suite, which runs on the software NIC
 	valgrind                    # counts instructions, which no clock disturbs
 	clang-format                # devtools/wrap-lines.py
@@ -47,7 +48,7 @@ bare_packages=(                 # devtools/bare.sh
 	mmdebstrap git
 )
 deb_packages=(                  # devtools/deb.sh
-	dpkg-dev debhelper fakeroot lintian
+	dpkg-dev debhelper dh-python fakeroot lintian
 )
 cross_packages=(                # devtools/cross.sh
 	gcc-aarch64-linux-gnu qemu-user mmdebstrap

@@ -22,6 +22,8 @@ LONG_FILE = 600
 
 
 def git(*words, data=None):
+    if not os.path.exists('.git'):
+        sys.exit('size.sh: this tree has no .git, and the size is compared with an earlier commit: run it in a clone')
     return subprocess.run(('git',) + words, input=data, stdout=subprocess.PIPE, check=True).stdout
 
 

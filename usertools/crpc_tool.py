@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -110,6 +111,56 @@ def number(kind, low, high):
         return value
     convert.__name__ = 'number'
     return convert
+
+
+def soft_mlx5_folder():
+    """Where the sockets are; the same rule as the library's."""
+    name = f'soft_mlx5-{os.geteuid()}'
+    bases = [os.environ.get('SOFT_MLX5_DIR'), '/dev/shm', os.environ.get('XDG_RUNTIME_DIR'), '/tmp']
+    for base in bases:
+        path = os.path.join(base, name) if base else ''
+        if path and os.path.isdir(path):
+            return path
+    return None
+
+
+def soft_mlx5_answer(path, question, wait):
+    """The answer of one process: its text; None if it is gone. SystemExit if it refuses."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(wait)
+        try:
+            sock.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return None
+        except FileNotFoundError:
+            return None
+        sock.sendall(question.encode() + b'\n')
+        data = b''
+        while chunk := sock.recv(65536):
+            data += chunk
+    status, _, text = data.decode().partition('\n')
+    if status != 'ok':
+        raise SystemExit(f'soft-mlx5: {os.path.basename(path)}: {status or "no answer"}')
+    return text
+
+
+def soft_mlx5_ask(question, wait):
+    """Ask all programs on the software ConnectX: the answers, and how many did not answer in time."""
+    path = soft_mlx5_folder()
+    answers, silent = [], 0
+    names = sorted(os.listdir(path)) if path else []
+    for name in names:
+        if not name.startswith('ctl.'):
+            continue
+        try:
+            text = soft_mlx5_answer(os.path.join(path, name), question, wait)
+        except (TimeoutError, ConnectionResetError, BrokenPipeError):
+            silent += 1
+            continue
+        if text:
+            answers.append(text)
+    return answers, silent
 
 
 def load(path, app=None):

@@ -3,11 +3,14 @@
  * Arrays in another process, several operations in one call: the client lays two arrays into a
  * block, the server adds one to the other, and sums the result up, in place.
  * Both run here in one process, turn by turn, as two members of the arena; nothing changes when
- * they are two.
+ * they are two. With a name it is the server alone, of that name; tensor_numpy.py is a client.
  *
  *     cc tensor_ipc_sum.c $(pkg-config --cflags --libs crpc_tensor_ipc) -o sum && ./sum
+ *     ./sum NAME &
  */
 #include <errno.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -157,8 +160,17 @@ make_arena(struct crpc_shm **seg, const char *name)
 	return crpc_arena_attach(*seg, 4096); /* others: crpc_shm_attach() first */
 }
 
+static _Atomic int stopped;
+
+static void
+stop(int sig)
+{
+	(void)sig;
+	stopped = 1;
+}
+
 int
-main(void)
+main(int argc, char **argv)
 {
 	char name[40], arena_name[48];
 	struct crpc_ipc_server_conf server_conf = {.name = name,
@@ -171,10 +183,12 @@ main(void)
 	struct crpc_ipc_client *client;
 	struct crpc_arena *arena;
 	struct crpc_shm *seg;
-	int rc;
+	int rc = 0;
 
 	crpc_clock_init();
 	snprintf(name, sizeof(name), "tensor_ipc_sum_%d", (int)getpid());
+	if (argc > 1)
+		snprintf(name, sizeof(name), "%s", argv[1]);
 	snprintf(arena_name, sizeof(arena_name), "%s.arena", name);
 	arena = make_arena(&seg, arena_name);
 	if (arena == NULL)
@@ -189,11 +203,16 @@ main(void)
 		crpc_tensor_runner_add(runner, OP_ADD, 1, 1, op_add, NULL) != 0 ||
 		crpc_tensor_runner_add(runner, OP_SUM, 1, 1, op_sum, NULL) != 0)
 		return fail("server");
-	client = crpc_ipc_client_connect(&client_conf);
-	if (client == NULL)
-		return fail("client");
-	rc = call(client, client_conf.arena, server, runner);
-	crpc_ipc_client_close(client);
+	signal(SIGTERM, stop);
+	for (; argc > 1 && !stopped; sched_yield())
+		serve(server, runner);
+	if (argc == 1) {
+		client = crpc_ipc_client_connect(&client_conf);
+		if (client == NULL)
+			return fail("client");
+		rc = call(client, client_conf.arena, server, runner);
+		crpc_ipc_client_close(client);
+	}
 	crpc_ipc_server_free(server);
 	crpc_tensor_runner_free(runner);
 	crpc_arena_leave(client_conf.arena);

@@ -34,7 +34,9 @@ stat_all(struct uv_ctx *const *list, uint32_t n, FILE *out)
 {
 	fprintf(out, "ok\n[");
 	for (uint32_t i = 0; i < n; i++) {
-		fprintf(out, "%s{\"device\":%d,", i == 0 ? "" : ",\n", list[i]->device);
+		fprintf(out, "%s{\"device\":%d,\"net\":\"%s\",\"progress\":\"%s\",\"calls\":%u,",
+			i == 0 ? "" : ",\n", list[i]->device, list[i]->net, sm_progress_name(),
+			crpc_load_relaxed(&list[i]->calls));
 		sm_nic_stat(uv_nic(list[i]), out);
 		fprintf(out, "}");
 	}
@@ -98,7 +100,7 @@ answer(char *line, FILE *out)
 	pthread_mutex_lock(&sm_drive_lock); /* Contexts of the list stay. */
 	all = uv_contexts(list);
 	for (uint32_t i = 0; i < all; i++)
-		if (strcmp(list[i]->net, net) == 0)
+		if (strcmp(net, "*") == 0 || strcmp(list[i]->net, net) == 0)
 			list[n++] = list[i];
 	if (strcmp(verb, "stat") == 0)
 		stat_all(list, n, out);

@@ -60,6 +60,13 @@ enum mode {
 	MODE_STEP,
 };
 
+static const char *const mode_names[] = {
+	[MODE_INLINE] = "inline",
+	[MODE_HOOK] = "hook",
+	[MODE_THREAD] = "thread",
+	[MODE_STEP] = "step",
+};
+
 static uint64_t
 clock_ns(void)
 {
@@ -69,16 +76,10 @@ clock_ns(void)
 static enum mode
 read_mode(void)
 {
-	static const char *const names[] = {
-			[MODE_INLINE] = "inline",
-			[MODE_HOOK] = "hook",
-			[MODE_THREAD] = "thread",
-			[MODE_STEP] = "step",
-	};
 	const char *env = getenv("SOFT_MLX5_PROGRESS");
 
-	for (unsigned int i = MODE_INLINE; env != NULL && i < CRPC_DIM(names); i++)
-		if (strcmp(env, names[i]) == 0)
+	for (unsigned int i = MODE_INLINE; env != NULL && i < CRPC_DIM(mode_names); i++)
+		if (strcmp(env, mode_names[i]) == 0)
 			return (enum mode)i;
 	if (env != NULL && env[0] != '\0')
 		sm_complain("SOFT_MLX5_PROGRESS is '%s', not inline, hook, thread or step; taking "
@@ -101,6 +102,12 @@ bool
 sm_progress_is_step(void)
 {
 	return get_mode() == MODE_STEP;
+}
+
+const char *
+sm_progress_name(void)
+{
+	return mode_names[get_mode()];
 }
 
 bool

@@ -27,6 +27,9 @@ bool sm_progress_is_step(void);
 /** True if poll loops drive, which is the default. */
 bool sm_progress_is_hook(void);
 
+/** The mode, as SOFT_MLX5_PROGRESS names it. */
+const char *sm_progress_name(void);
+
 struct uv_ctx;
 /** Drive a context from a poll that found nothing; true: the next one may find something. */
 bool sm_progress_empty(struct uv_ctx *ctx);

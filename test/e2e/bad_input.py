@@ -75,7 +75,9 @@ RELATIONS = [
     ('crpc-shm', 'list', '--dry-run', '--dry-run'),
     ('crpc-lincheck', '', '', 'file'),
     ('crpc-lincheck', '', '/no/such', '/no/such'),
-    ('benchkv-top', '', '--interval 0', '--interval'),
+    ('crpc-top', '', '--interval 0', '--interval'),
+    ('crpc-top', '', '--show kv,nothing', 'nothing'),
+    ('crpc-top', '', '--once no_such_program', 'no_such_program'),
     ('benchkv-targets', '', '--only nothing', '--only'),
     ('demo.sh', '', '--ranks 0', '--ranks'),
 ]

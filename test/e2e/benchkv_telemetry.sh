@@ -73,17 +73,17 @@ holds "all(type(x[w]) is int for x in a[:4] for w in $WORDS)" \
 ok "one rank of two daemons: counters grow and add up, bad parameters are refused"
 OPS=$(python3 -c 'import json, sys
 print(json.loads(open(sys.argv[1]).readlines()[3])["ops"])' "$TMP/answers.jsonl")
-TOP=$(dirname "$SOFT_MLX5")/benchkv-top
-"$TOP" --once --json --by-daemon --interval 0.5 >"$TMP/answers.jsonl" 2>"$TMP/top.err" ||
-	fail "benchkv-top ended with $?"
+TOP=$(dirname "$SOFT_MLX5")/crpc-top
+"$TOP" --once --json --show kv --by-daemon --interval 0.5 >"$TMP/answers.jsonl" 2>"$TMP/top.err" ||
+	fail "crpc-top ended with $?"
 holds '[(x["rank"], x["daemon"]) for x in a] == [(0, 0), (0, 1)]' 'sum(x["ops"] for x in a) > 100' \
 	'all(x["clients"] == 3 and x["clients_ns"] > 0 and 0 <= x["empty_pct"] <= 100 for x in a)' \
 	'all(abs(x["ops"] - x["local"] - x["forwarded"]) <= 0.001 * x["ops"] + 1 for x in a)' \
 	'all(x["wire_us"] == 0 for x in a)'
-"$TOP" --once --json --interval 1 >"$TMP/answers.jsonl" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
+"$TOP" --once --json --show kv --interval 1 >"$TMP/answers.jsonl" 2>"$TMP/top.err" || fail "crpc-top ended with $?"
 holds 'len(a) == 1 and a[0]["ops"] > 100'
 # On a terminal: it draws, and q ends it.
-timeout 20 python3 - "$TOP" >"$TMP/top.out" 2>&1 <<'EOF' || fail "benchkv-top on a terminal ended with $?"
+timeout 20 python3 - "$TOP" >"$TMP/top.out" 2>&1 <<'EOF' || fail "crpc-top on a terminal ended with $?"
 import os, pty, sys
 os.environ["TERM"] = "xterm"
 pid, fd = pty.fork()
@@ -100,9 +100,22 @@ except OSError:
     pass  # it closed the terminal
 sys.exit(os.waitpid(pid, 0)[1] != 0)
 EOF
-"$TOP" --once --dir "$TMP" >"$TMP/top.out" 2>"$TMP/top.err" && fail "benchkv-top found ranks where none are"
-grep -q 'no kvd or benchkv runs here' "$TMP/top.err" || fail "benchkv-top did not say so"
-ok "benchkv-top"
+"$TOP" --once --dir "$TMP" --show kv no_program >"$TMP/top.out" 2>"$TMP/top.err" &&
+	fail "crpc-top found ranks where none are"
+grep -q 'no program of copyrpc no_program runs here' "$TMP/top.err" || fail "crpc-top did not say so"
+# Without a terminal: a look each interval, and Ctrl-C ends it well.
+python3 - "$TOP" "$pid" >"$TMP/top.out" 2>&1 <<'EOF' || fail "crpc-top without a terminal ended with $?"
+import json, signal, subprocess, sys
+p = subprocess.Popen([sys.argv[1], "--json", "--interval", "0.2", sys.argv[2]], stdout=subprocess.PIPE, text=True,
+                     preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+rows = [json.loads(p.stdout.readline()) for _ in range(20)]
+p.send_signal(signal.SIGINT)
+p.stdout.read()
+kinds = {r["kind"] for r in rows}
+assert p.wait(20) == 0 and {"kv", "lcore"} <= kinds and {r["pid"] for r in rows} == {int(sys.argv[2])}, rows
+assert all(0 < r["cpu_pct"] + r["wait_pct"] for r in rows if r["kind"] == "lcore"), rows
+EOF
+ok "crpc-top"
 # No more than the clients sent: these are requests, not polls.
 kill -INT "$pid"
 wait $run || fail "it ended with $?"
@@ -132,11 +145,17 @@ holds 'all(x["rank"] == 1 and x["daemons"] == 1 for x in a)' \
 	'a[1]["net_round_trips"] > a[0]["net_round_trips"] > 0' \
 	'a[1]["net_calls"] - a[1]["net_round_trips"] < 0.5 * a[1]["net_calls"]' \
 	'all(a[1][w] > a[0][w] > 0 for w in ["net_queue_ns", "net_wire_ns", "net_peer_ns"])'
-"$TOP" --once --json --interval 1 >"$TMP/answers.jsonl" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
-holds 'sorted(x["rank"] for x in a) == [0, 1]' \
-	'all(x["queue_us"] >= 0 and x["wire_us"] > 0 and x["peer_us"] > 0 for x in a)'
-"$TOP" --once --interval 0.3 >"$TMP/top.out" 2>"$TMP/top.err" || fail "benchkv-top ended with $?"
-grep -q 'QUEUE *WIRE *PEER' "$TMP/top.out" || fail "benchkv-top does not show the split"
+"$TOP" --once --json --interval 1 >"$TMP/answers.jsonl" 2>"$TMP/top.err" || fail "crpc-top ended with $?"
+holds 'sorted(x["rank"] for x in a if x["kind"] == "kv") == [0, 1]' \
+	'all(x["queue_us"] >= 0 and x["wire_us"] > 0 and x["peer_us"] > 0 for x in a if x["kind"] == "kv")' \
+	'len([x for x in a if x["kind"] == "context" and x["layer"] == "copyrpc" and x["calls"] > 0]) == 2' \
+	'len([x for x in a if x["kind"] == "endpoint" and x["status"] == "ok" and x["bytes_in"] > 0]) == 2' \
+	'len([x for x in a if x["kind"] == "device" and x["doorbells"] > 0 and x["errors"] == 0]) == 2' \
+	'len([x for x in a if x["kind"] == "nic" and x["tx_bytes"] > 0 and x["driver"] == "polls"]) == 2' \
+	'len([x for x in a if x["kind"] == "lcore" and x["cpu_pct"] > 0]) >= 2'
+"$TOP" --once --interval 0.3 >"$TMP/top.out" 2>"$TMP/top.err" || fail "crpc-top ended with $?"
+awk 'length > 80 {exit 1}' "$TMP/top.out" || fail "crpc-top prints lines of more than 80 columns"
+grep -q 'QUEUE *WIRE *PEER' "$TMP/top.out" || fail "crpc-top does not show the split"
 ok "rank 1 of two: the network's counters go on over the start of the measured window"
 kill -INT "$(running ranks_pids 0)"
 wait $run

@@ -235,9 +235,13 @@ def one_rank():
           h['keys'] > 1 and h['requests'] > 100 and h['snapshot_time'] > time.time() - 60, h)
     stats = health(rank, '/crpc/kvd/stats')
     check('counters of its daemons', stats['daemons'] == 1 and stats['ops'] > 100 and stats['puts'] > 1, stats)
-    top = subprocess.run([os.path.join(source, 'usertools/benchkv-top'), '--once', '--json', '--interval', '0.2'],
+    top = subprocess.run([os.path.join(source, 'usertools/crpc-top'), '--once', '--json', '--interval', '0.5', NAME],
                          capture_output=True, text=True, env=ENV)
-    check('benchkv-top shows it', top.returncode == 0 and json.loads(top.stdout)['keys'] == stats['keys'], top)
+    rows = [json.loads(line) for line in top.stdout.splitlines()]
+    check('crpc-top shows it', top.returncode == 0 and
+          [r['keys'] for r in rows if r['kind'] == 'kv'] == [stats['keys']] and
+          {r['pid'] for r in rows} == {rank.process.pid} and
+          any(r['thread'].startswith('rte-worker') for r in rows if r['kind'] == 'lcore'), top)
     before = values()
     status = rank.end()
     check('SIGTERM ends it with status 0', status == 0, f'{status} {rank.said()}')

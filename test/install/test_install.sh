@@ -118,6 +118,8 @@ for example in "$source"/doc/examples/*.c; do
 	timeout 20 "$dest/$program.static" || fail "$program, static, ended with status $?"
 done
 
+[ -n "$(find "$dest/root" -path "*-packages/copyrpc/clients.py")" ] || fail "the Python package is missing"
+
 # A service, and the example twice at once: no count is lost.
 service() {
 	local name=install.$$ pid i
