@@ -55,7 +55,7 @@ migrate_id(struct cm_chan *chan, struct cm_call *call)
 	struct cm_chan *from = cm_chan_of(sm_file_find((int)req->fd));
 	struct cm_id *id = cm_id_find(req->id);
 
-	if (from == NULL)
+	if (from == NULL || from->dead)
 		return EINVAL;
 	if (id == NULL)
 		return ENOENT;

@@ -119,10 +119,11 @@ cm_addr_device(const union cm_addr *addr)
 		return -1;
 	/* On Ethernet a device has an address of its own, in its GID ::ffff:a.b.c.d. */
 	for (int n = 0; n < (int)sm_ports() && addr->sa.sa_family == AF_INET; n++)
-		if (port_of(n)->ethernet &&
+		if (port_of(n)->ethernet && port_of(n)->ngids != 0 &&
 			memcmp(gid_of(n) + 12, &addr->in.sin_addr, sizeof(addr->in.sin_addr)) == 0)
 			return n;
-	return is_local(addr) ? 0 : -1;
+	/* One without an address cannot be opened either. */
+	return port_of(0)->ngids != 0 && is_local(addr) ? 0 : -1;
 }
 
 /* ---- queue pairs ---- */

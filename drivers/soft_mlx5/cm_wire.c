@@ -328,10 +328,14 @@ msg_received(struct cm_id *id, const struct cm_msg *msg)
 	}
 }
 
+/* Each kind of message comes once at most: a peer that sends more is broken. */
+#define MSGS_MAX 16
+
 static void
 receive(struct cm_id *id)
 {
 	struct cm_msg msg;
+	uint32_t msgs = 0;
 	ssize_t n;
 
 	while (id->fd >= 0) {
@@ -341,7 +345,7 @@ receive(struct cm_id *id)
 		/* The peer closed with messages unread; what it sent before is still there. */
 		if (n < 0 && (errno == ECONNRESET || errno == EINTR))
 			continue;
-		if (msg_is_valid(id, &msg, n))
+		if (msgs++ < MSGS_MAX && msg_is_valid(id, &msg, n))
 			msg_received(id, &msg);
 		else
 			lost(id);

@@ -42,24 +42,28 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 	crpc_store_relaxed(&ipc_lone(s, p)->word, ipc_word(0, 0, IPC_SLOT_REPLY));
 }
 
-/* Hugepages, if the node has as many, and the mode can be said as a list. */
-static void
-segment_huge(struct crpc_shm_conf *shm, const struct crpc_shm_allow *group)
+/*
+ * On hugepages, if the node has as many, and the mode can be said as a list. NULL: not there. Free
+ * pages may be promised to others already, so that it fails all the same.
+ */
+static struct crpc_shm *
+segment_huge(struct crpc_shm_conf shm, gid_t gid)
 {
-	if ((shm->mode & S_IRWXO) != 0 ||
-		crpc_mem_huge_free(crpc_mem_here().node) < shm->size)
-		return;
-	shm->huge = true;
-	shm->memfd = true;
-	if (shm->allow == NULL && (shm->mode & 0060) == 0060)
-		shm->allow = group;
+	const struct crpc_shm_allow group = {.gids = &gid, .gid_count = 1};
+
+	if ((shm.mode & S_IRWXO) != 0 || crpc_mem_huge_free(crpc_mem_here().node) < shm.size)
+		return NULL;
+	if (!shm.memfd && (shm.mode & 0060) == 0060)
+		shm.allow = &group;
+	shm.huge = true;
+	shm.memfd = true;
+	return crpc_shm_create(&shm);
 }
 
 static int
 segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *conf)
 {
 	gid_t gid = conf->gid == 0 || conf->gid == (gid_t)-1 ? getegid() : conf->gid;
-	const struct crpc_shm_allow group = {.gids = &gid, .gid_count = 1};
 	struct crpc_shm_conf shm = {
 		.name = conf->name,
 		.dir = conf->dir,
@@ -75,13 +79,9 @@ segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *con
 	struct ipc_server_line *line;
 
 	if (conf->huge)
-		segment_huge(&shm, &group);
-	s->seg = crpc_shm_create(&shm);
-	if (s->seg == NULL && shm.huge && errno == ENOSPC) {
-		/* Somebody else took them meanwhile. */
-		shm.huge = false;
+		s->seg = segment_huge(shm, gid);
+	if (s->seg == NULL)
 		s->seg = crpc_shm_create(&shm);
-	}
 	if (s->seg == NULL)
 		return -errno;
 	if (crpc_mem_note("ipc_segment", crpc_shm_ptr(s->seg, 0, 1), s->lay.total_size) != 0) {
