@@ -37,8 +37,8 @@ start(struct kv_main *m)
 	struct kv_rank *r = &m->rank;
 	int rc;
 
-	rc = app_lcore_start(&r->boot, &m->args, r->opt.device, (uint32_t)(r->opt.daemons + r->opt.clients),
-		&r->cores, &r->shared);
+	rc = app_lcore_start(&r->boot, &m->args, r->opt.device,
+		(uint32_t)(r->opt.daemons + r->opt.clients), &r->cores, &r->shared);
 	if (rc != 0)
 		return rc;
 	app_lcore_text(&r->cores, r->lcores, sizeof(r->lcores));

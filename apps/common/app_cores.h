@@ -17,8 +17,8 @@ struct app_cores {
 };
 
 /**
- * The order in which loops that never sleep should take cores: those on @p node first, and there one
- * hardware thread of each core before the second of any; then the other nodes' likewise.
+ * The order in which loops that never sleep should take cores: those on @p node first, and there
+ * one hardware thread of each core before the second of any; then the other nodes' likewise.
  *
  * @param sys
  *   Where sysfs is, "/sys".
@@ -32,7 +32,9 @@ void app_cores_order(const char *sys, const cpu_set_t *set, int node, struct app
 /** NUMA node of a core; below 0: not known. */
 int app_cores_node(const char *sys, int cpu);
 
-/** NUMA node of an RDMA device, what follows a comma left out; NULL: the first. Below 0: not known. */
+/**
+ * NUMA node of an RDMA device, what follows a comma left out; NULL: the first. Below 0: not known.
+ */
 int app_cores_device_node(const char *sys, const char *device);
 
 #endif

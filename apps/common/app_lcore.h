@@ -8,8 +8,8 @@
  *
  * A launcher may bind each rank to cores of its own, or leave all ranks on all cores. The ranks
  * exchange their affinity: where masks are disjoint each rank keeps its own; where several
- * ranks have the same mask they divide it, the best cores first (app_cores.h); where there are fewer cores than ranks they share, and
- * their loops must yield (crpc_idle.h).
+ * ranks have the same mask they divide it, the best cores first (app_cores.h); where there are
+ * fewer cores than ranks they share, and their loops must yield (crpc_idle.h).
  */
 
 #include <sched.h>

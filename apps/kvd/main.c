@@ -167,7 +167,8 @@ open_server(struct kvd *k)
 	for (uint32_t i = 0; i < conf.daemons; i++) {
 		lcore = kvd_loops_lcore(i, conf.daemons);
 		place[i] = (struct crpc_mem_place){
-			.node = app_cores_node("/sys", app_eal_core_of(lcore)), .lcore = (int)lcore};
+			.node = app_cores_node("/sys", app_eal_core_of(lcore)),
+			.lcore = (int)lcore};
 	}
 	if (conf.ranks == 1 ? app_driver_check(c->device) != 0 : app_driver_choose() != 0)
 		return APP_EXIT_USAGE;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The order in which cores are taken, on machines made of files: two nodes of two cores with two threads
- * each, numbered as Linux does; a container that may use some of them; a machine without nodes.
+ * The order in which cores are taken, on machines made of files: two nodes of two cores with two
+ * threads each, numbered as Linux does; a container that may use some; a machine without nodes.
  */
 #include <stdio.h>
 #include <stdlib.h>
