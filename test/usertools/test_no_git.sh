@@ -25,8 +25,8 @@ git -C "$tmp" init -q && git -C "$tmp" -c user.name=a -c user.email=a@b commit -
 cd "$tmp/tree" || exit 99
 
 # What meson runs for the commit of result lines: it must fail, for then the fallback is taken.
-command=$(sed -n "s/^app_commit = vcs_tag(command: \[\(.*\)\],$/\1/p" apps/common/meson.build | tr -d "',")
-[[ $command == git* ]]
+command="git $(sed -n "s/^app_describe = \[\(.*\)\]$/\1/p" apps/common/meson.build | tr -d "',")"
+[[ $command == *describe* ]]
 check "the command that finds the commit: $command" $?
 read -ra words <<<"$command"
 ! "${words[@]}" >"$tmp/out" 2>&1 || { cat "$tmp/out"; false; }
