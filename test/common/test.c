@@ -3,6 +3,7 @@
  * In every program with cmocka: its list of tests, and the end of one that waits for ever, wherever
  * that is, the processes that it forks included. A test may set a shorter alarm() of its own.
  */
+#include <dirent.h>
 #include <errno.h>
 #include <pthread.h>
 #include <signal.h>
@@ -23,6 +24,19 @@ test_add(const char *name, void (*run)(void **), int (*setup)(void **), int (*te
 	if (ntests == TESTS_MAX)
 		abort();
 	tests[ntests++] = (struct CMUnitTest){name, run, setup, teardown, NULL};
+}
+
+uint32_t
+test_open_files(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	uint32_t n = 0;
+
+	assert_non_null(dir);
+	while (readdir(dir) != NULL)
+		n++;
+	closedir(dir);
+	return n;
 }
 
 int

@@ -42,6 +42,9 @@ int test_run(int (*setup)(void **), int (*teardown)(void **));
 /** Run all with this state; group is the name of the run. Returns how many failed. */
 int test_run_with(const char *group, const void *state);
 
+/** Descriptors that this process has, and two more. */
+uint32_t test_open_files(void);
+
 /** A test with a setup and a teardown of its own. */
 #define TEST_FIXTURE(name, setup, teardown)                                                        \
 	static void name(void **state);                                                            \

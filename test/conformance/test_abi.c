@@ -6,7 +6,6 @@
  */
 #include "test.h"
 
-#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <poll.h>
@@ -51,19 +50,6 @@ open_dev(void)
 	assert_non_null(ctx);
 	ibv_free_device_list(list);
 	return ctx;
-}
-
-static int
-count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir) != NULL)
-		n++;
-	closedir(dir);
-	return n;
 }
 
 /* ---- ioctls by hand ---- */
@@ -201,12 +187,12 @@ TEST(contexts_do_not_leak)
 {
 	struct ibv_context *ctx = open_dev();
 	struct ibv_comp_channel *channel;
-	int before = count_fds() - 8, i;
+	uint32_t before = test_open_files() - 8, i;
 
 	/* What answers questions of tools closes its socket a little later, in a thread. */
 	ibv_close_device(ctx);
-	for (i = 0; i < 500 && before != count_fds(); i++) {
-		before = count_fds();
+	for (i = 0; i < 500 && before != test_open_files(); i++) {
+		before = test_open_files();
 		usleep(20000);
 	}
 	/* More than there are places on a net, with objects left behind in each. */
@@ -218,9 +204,9 @@ TEST(contexts_do_not_leak)
 		ibv_close_device(ctx);
 		close(channel->fd);
 	}
-	for (i = 0; i < 500 && count_fds() > before; i++)
+	for (i = 0; i < 500 && test_open_files() > before; i++)
 		usleep(20000);
-	assert_in_range(count_fds(), 0, before);
+	assert_in_range(test_open_files(), 0, before);
 }
 
 TEST(objects_in_use_are_busy)

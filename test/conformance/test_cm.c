@@ -8,7 +8,6 @@
 #include "test.h"
 
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -251,19 +250,6 @@ pair_close(const struct pair *p)
 	close(p->cli);
 }
 
-static int
-count_fds(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir) != NULL)
-		n++;
-	closedir(dir);
-	return n;
-}
-
 TEST(the_node_looks_like_that_of_a_kernel)
 {
 	FILE *f = fopen("/sys/class/misc/rdma_cm/abi_version", "r");
@@ -463,7 +449,7 @@ TEST(both_ends_see_a_disconnect)
 
 TEST(a_destroyed_or_closed_end_disconnects_the_peer)
 {
-	int fds = count_fds();
+	uint32_t fds = test_open_files();
 	struct pair p = pair_connect();
 
 	assert_int_equal(destroy(p.srv, p.in), 1);
@@ -477,7 +463,7 @@ TEST(a_destroyed_or_closed_end_disconnects_the_peer)
 	destroy(p.srv, p.in);
 	expect(p.cli, REJECTED, UID + 1, CONSUMER);
 	pair_close(&p);
-	assert_int_equal(count_fds(), fds);
+	assert_int_equal(test_open_files(), fds);
 }
 
 TEST(datagrams_get_the_number_and_key_of_the_peer)

@@ -7,7 +7,6 @@
  * which, and how often its endpoints were renewed, and connect() checks them.
  */
 #include <arpa/inet.h>
-#include <dirent.h>
 #include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,6 +26,7 @@
 #include "crpc_clock.h"
 #include "epoch.h"
 #include "event.h"
+#include "test.h"
 
 #define RANKS       3
 #define ADDRESS_MAX 100000
@@ -536,19 +536,6 @@ the_rank_that_is_refused_says_so_once(void **state)
 	assert_int_equal(times_said("rank 0: refused"), 1);
 }
 
-static uint32_t
-open_files(void)
-{
-	DIR *dir = opendir("/proc/self/fd");
-	uint32_t n = 0;
-
-	assert_non_null(dir);
-	while (readdir(dir) != NULL)
-		n++;
-	closedir(dir);
-	return n;
-}
-
 /* Strangers that say nothing, more than there are places: a rank joins all the same. */
 static void
 strangers_do_not_keep_ranks_out(void **state)
@@ -558,12 +545,12 @@ strangers_do_not_keep_ranks_out(void **state)
 
 	(void)state;
 	start(0, 1);
-	files = open_files();
+	files = test_open_files();
 	for (i = 0; i < (int)CRPC_DIM(fd); i++) {
 		fd[i] = call(0);
 		turn();
 	}
-	assert_true(open_files() - files <= CRPC_DIM(fd) + KVD_STRANGERS_SOURCE);
+	assert_true(test_open_files() - files <= CRPC_DIM(fd) + KVD_STRANGERS_SOURCE);
 	start(1, 1);
 	until(true, "rank 1 joined");
 	for (i = 0; i < (int)CRPC_DIM(fd); i++)
@@ -581,14 +568,14 @@ other_addresses_are_refused_at_once(void **state)
 	(void)state;
 	snprintf(hosts.host[2].name, sizeof(hosts.host[2].name), "127.0.0.3");
 	start(0, 1);
-	files = open_files();
+	files = test_open_files();
 	for (i = 0; i < 3 * KVD_STRANGERS; i++) {
 		fd = call_from(0, 2);
 		send(fd, &hello, sizeof(hello), MSG_NOSIGNAL);
 		assert_int_equal(hear(fd, &answer, sizeof(answer)), 0);
 		close(fd);
 	}
-	assert_int_equal(open_files(), files);
+	assert_int_equal(test_open_files(), files);
 	assert_int_equal(times_said("expected the address of a higher rank of --hosts, found "
 				    "127.0.0.2"),
 		1);
@@ -669,7 +656,7 @@ random_bytes_change_nothing(void **state)
 	start(0, 1);
 	start(1, 1);
 	until(true, "joined");
-	files = open_files();
+	files = test_open_files();
 	for (i = 0; i < 500; i++) {
 		for (k = 0; k < sizeof(bytes); k += 8) {
 			w = crpc_random(&random);
@@ -691,7 +678,7 @@ random_bytes_change_nothing(void **state)
 	}
 	turn();
 	turn();
-	assert_true(open_files() <= files + KVD_STRANGERS);
+	assert_true(test_open_files() <= files + KVD_STRANGERS);
 	assert_int_equal(times_said("lost"), 0);
 }
 

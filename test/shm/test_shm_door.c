@@ -6,7 +6,6 @@
  */
 #include "shm_test.h"
 
-#include <dirent.h>
 #include <grp.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -41,19 +40,6 @@ static struct crpc_shm *
 create(const char *name)
 {
 	return create_for(name, NULL);
-}
-
-static int
-open_files(void)
-{
-	DIR *d = opendir("/proc/self/fd");
-	int n = 0;
-
-	assert_non_null(d);
-	while (readdir(d) != NULL)
-		n++;
-	closedir(d);
-	return n;
 }
 
 /* ---- the socket by hand ---- */
@@ -201,7 +187,7 @@ TEST(connecting_costs_the_owner_nothing)
 
 	assert_non_null(seg);
 	crpc_shm_ready(seg);
-	before = open_files();
+	before = test_open_files();
 	for (i = 0; i < 40; i++) {
 		fd[i] = sock_connect("a");
 		assert_true(fd[i] >= 0);
@@ -215,7 +201,7 @@ TEST(connecting_costs_the_owner_nothing)
 	assert_int_equal(served, 24);
 	for (i = 1; i < 40; i += 2)
 		close(fd[i]);
-	assert_int_equal(open_files(), before);
+	assert_int_equal(test_open_files(), before);
 	crpc_shm_free(seg);
 }
 
@@ -251,7 +237,7 @@ TEST(a_lack_of_descriptors_is_said)
 
 	assert_true(first >= 0);
 	close(first);
-	files = open_files();
+	files = test_open_files();
 	for (k = 0; k < 16; k++) {
 		struct crpc_shm *seg = with_few_files((rlim_t)first + k / 2, k % 2 != 0);
 
@@ -260,7 +246,7 @@ TEST(a_lack_of_descriptors_is_said)
 			crpc_shm_free(seg);
 		else
 			crpc_shm_detach(seg);
-		assert_int_equal(open_files(), files);
+		assert_int_equal(test_open_files(), files);
 		assert_false(exists("crpc.b"));
 		assert_false(exists("crpc.b.sock"));
 	}
@@ -724,7 +710,7 @@ TEST(an_owner_that_lies_is_refused)
 	pid_t pid;
 
 	for (enum lie lie = HONEST; lie < LIES; lie++) {
-		before = open_files();
+		before = test_open_files();
 		listener = sock_listen("a");
 		pid = fork_mortal();
 		if (pid == 0)
@@ -737,7 +723,7 @@ TEST(an_owner_that_lies_is_refused)
 			strstr(crpc_log_last(), lies[lie].says) == NULL)
 			fail_msg("lie %d: errno %d, %s", lie, errno, crpc_log_last());
 		crpc_shm_detach(seg);
-		assert_int_equal(open_files(), before);
+		assert_int_equal(test_open_files(), before);
 		child_kill(pid);
 		unlink(path_of("crpc.a.sock"));
 	}
