@@ -5,23 +5,9 @@
 #include <unistd.h>
 
 #include "app_cores.h"
-#include "crpc_util.h"
+#include "crpc_file.h"
 
 #define NODES 64
-
-/* The first number in a file below sys; below 0: there is none. */
-static int
-number(const char *path)
-{
-	FILE *f = fopen(path, "re");
-	int n = -1;
-
-	if (f != NULL && fscanf(f, "%d", &n) != 1)
-		n = -1;
-	if (f != NULL)
-		fclose(f);
-	return n;
-}
 
 int
 app_cores_node(const char *sys, int cpu)
@@ -64,7 +50,7 @@ app_cores_device_node(const char *sys, const char *device)
 	else
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(device, ","), device);
 	snprintf(path, sizeof(path), "%s/class/infiniband/%.250s/device/numa_node", sys, name);
-	return name[0] == '\0' ? -1 : number(path);
+	return name[0] == '\0' ? -1 : (int)__crpc_file_number(path);
 }
 
 /* 0: take it first. */
@@ -77,7 +63,7 @@ rank_of(const char *sys, int cpu, int node, const cpu_set_t *taken)
 	/* The first of the core's threads: a later one is worse if that is in the set. */
 	snprintf(path, sizeof(path), "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list",
 		sys, cpu);
-	sibling = number(path);
+	sibling = (int)__crpc_file_number(path);
 	return 2 * (at != node) +
 		(sibling >= 0 && sibling < CPU_SETSIZE && sibling != cpu &&
 			CPU_ISSET(sibling, taken));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <libgen.h>
 #include <limits.h>
 #include <stdio.h>
@@ -49,6 +50,19 @@ __crpc_file_is_private(int fd)
 
 	return fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 1 &&
 		st.st_uid == geteuid();
+}
+
+int64_t
+__crpc_file_number(const char *path)
+{
+	FILE *f = fopen(path, "re");
+	int64_t n = -1;
+
+	if (f != NULL && fscanf(f, "%" SCNd64, &n) != 1)
+		n = -1;
+	if (f != NULL)
+		fclose(f);
+	return n;
 }
 
 uint64_t

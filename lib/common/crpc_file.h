@@ -36,6 +36,9 @@ int __crpc_file_open(const char *path);
 /** Whether a file is a regular one of this user with one name: no other user can cut or map it. */
 bool __crpc_file_is_private(int fd);
 
+/** The number that a file begins with, as those of sysfs do; below 0: there is none. */
+int64_t __crpc_file_number(const char *path);
+
 /** The KiB of a line of /proc/meminfo, "MemFree:" say; UINT64_MAX >> 10: there is none. */
 uint64_t __crpc_meminfo(const char *line);
 

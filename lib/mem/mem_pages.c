@@ -79,21 +79,15 @@ fits(size_t len, const char *name)
 uint64_t
 crpc_mem_huge_free(int node)
 {
-	unsigned long long pages = 0;
 	char path[96] = "/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages";
-	FILE *f;
+	int64_t pages;
 
 	if (node >= 0)
 		snprintf(path, sizeof(path),
 			"/sys/devices/system/node/node%d/hugepages/hugepages-2048kB/free_hugepages",
 			node);
-	f = fopen(path, "re");
-	if (f == NULL)
-		return 0;
-	if (fscanf(f, "%llu", &pages) != 1)
-		pages = 0;
-	fclose(f);
-	return pages * MEM_HUGE_PAGE;
+	pages = __crpc_file_number(path);
+	return pages < 0 ? 0 : (uint64_t)pages * MEM_HUGE_PAGE;
 }
 
 static char *
