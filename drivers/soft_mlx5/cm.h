@@ -45,6 +45,8 @@
 #include "object.h"
 #include "uverbs.h"
 
+/** AF_IB of linux/socket.h. */
+#define CM_AF_IB 27
 /** Of datagrams, where the accepting side gives none: as the kernel. */
 #define CM_UD_QKEY 0x01234567u
 /** 4.096 microseconds times two to this power. */
@@ -271,5 +273,7 @@ void cm_wire_expired(struct cm_id *id);
 /** Watch the socket by the channel, or no longer. */
 int cm_wire_watch(struct cm_id *id, int op);
 void cm_wire_close(struct cm_id *id);
+/** The same, at the end of an attempt or a connection. */
+void cm_wire_end(struct cm_id *id);
 
 #endif

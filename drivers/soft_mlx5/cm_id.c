@@ -11,7 +11,6 @@
 
 #include "say.h"
 
-#define AF_IB_ADDR 27 /* AF_IB of linux/socket.h */
 #define AF_IB_SIZE 48
 
 static int
@@ -101,7 +100,7 @@ bind_any(struct cm_chan *chan, struct cm_call *call)
 	union cm_addr addr;
 
 	/* librdmacm binds an address of InfiniBand to see whether it may use the newer commands. */
-	if (req->addr.ss_family == AF_IB_ADDR && req->addr_size == AF_IB_SIZE &&
+	if (req->addr.ss_family == CM_AF_IB && req->addr_size == AF_IB_SIZE &&
 		call->id->ps == RDMA_PS_IB && call->id->state == CM_IDLE &&
 		memcmp((const uint8_t *)&req->addr + 8, any, sizeof(any)) == 0)
 		return 0;
@@ -235,8 +234,7 @@ accept_ud(struct cm_id *id, struct cm_msg *rep)
 		rep->conn.qkey = CM_UD_QKEY;
 	err = cm_wire_send(id, CM_REP, rep);
 	/* The answer stays in the socket; of datagrams no connection is left to watch. */
-	cm_wire_close(id);
-	id->state = CM_CLOSED;
+	cm_wire_end(id);
 	return err;
 }
 
@@ -292,8 +290,7 @@ reject(struct cm_chan *chan, struct cm_call *call)
 		return EINVAL;
 	memcpy(rej.conn.private_data, req->private_data, req->private_data_len);
 	(void)cm_wire_send(id, CM_REJ, &rej);
-	cm_wire_close(id);
-	id->state = CM_CLOSED;
+	cm_wire_end(id);
 	return 0;
 }
 
@@ -306,8 +303,7 @@ disconnect(struct cm_chan *chan, struct cm_call *call)
 		return EINVAL;
 	if (id->state == CM_DREQ_RECEIVED) {
 		(void)cm_wire_send(id, CM_DREP, NULL);
-		cm_wire_close(id);
-		id->state = CM_CLOSED;
+		cm_wire_end(id);
 	} else if (id->state == CM_ESTABLISHED) {
 		/* If the peer is gone, the end of the socket reports it. */
 		(void)cm_wire_send(id, CM_DREQ, NULL);

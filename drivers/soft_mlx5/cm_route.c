@@ -17,7 +17,6 @@
 #define HOP_LIMIT  64
 #define LIFETIME   (CM_ACK_TIMEOUT - 1)
 #define RATE       IBV_RATE_100_GBPS
-#define AF_IB_ADDR 27 /* AF_IB of linux/socket.h */
 #define NO_INDEX   UINT32_MAX
 
 /* struct sockaddr_ib, which no public header of a kernel has. */
@@ -261,7 +260,7 @@ static void
 query_addr(const struct cm_id *id, bool gids, struct rdma_ucm_query_addr_resp *resp)
 {
 	struct path_record path = path_of(id);
-	struct ib_sockaddr src = {.family = AF_IB_ADDR, .pkey = path.pkey}, dst = src;
+	struct ib_sockaddr src = {.family = CM_AF_IB, .pkey = path.pkey}, dst = src;
 
 	memcpy(src.gid, path.sgid, sizeof(src.gid));
 	memcpy(dst.gid, path.dgid, sizeof(dst.gid));

@@ -34,13 +34,12 @@
 static socklen_t
 name_make(struct sockaddr_un *un, uint16_t ps, in_port_t port)
 {
-	const char *net = getenv("SOFT_MLX5_NET");
 	int n;
 
 	memset(un, 0, sizeof(*un));
 	un->sun_family = AF_UNIX;
 	n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "soft_mlx5.%u.%s.cm.%x.%u",
-		(unsigned int)geteuid(), net != NULL && net[0] != '\0' ? net : "default", ps,
+		(unsigned int)geteuid(), uv_net_base(), ps,
 		ntohs(port));
 	return n > 0 && (size_t)n < sizeof(un->sun_path) - 1
 		? (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)
@@ -62,7 +61,7 @@ name_take(struct cm_id *id, in_port_t port)
 	return 0;
 }
 
-/* A port that is free: the search begins at another place in each process and goes on there. */
+/* A port that is free: the search begins at another place in each process, and continues there. */
 static int
 name_take_any(struct cm_id *id)
 {
@@ -114,6 +113,13 @@ cm_wire_close(struct cm_id *id)
 	}
 	id->fd = -1;
 	id->deadline_ns = 0;
+}
+
+void
+cm_wire_end(struct cm_id *id)
+{
+	cm_wire_close(id);
+	id->state = CM_CLOSED;
 }
 
 void
@@ -174,8 +180,7 @@ is_own_user(int fd)
 static struct rdma_ucm_event_resp *
 closed(struct cm_id *id, enum cm_event_type type, int status)
 {
-	cm_wire_close(id);
-	id->state = CM_CLOSED;
+	cm_wire_end(id);
 	return cm_event_new(id, NULL, type, status);
 }
 
@@ -211,8 +216,7 @@ lost(struct cm_id *id)
 		closed(id, CM_EVENT_DISCONNECTED, 0);
 		break;
 	default:
-		cm_wire_close(id);
-		id->state = CM_CLOSED;
+		cm_wire_end(id);
 	}
 }
 
@@ -321,8 +325,7 @@ msg_received(struct cm_id *id, const struct cm_msg *msg)
 	case CM_DREP:
 		if (state != CM_DREQ_SENT)
 			break;
-		cm_wire_close(id);
-		id->state = CM_CLOSED;
+		cm_wire_end(id);
 		disconnected(id, CM_DREP_PRIVATE);
 		break;
 	}
@@ -442,8 +445,7 @@ cm_wire_connect(struct cm_id *id, struct cm_msg *req)
 	}
 	err = cm_wire_watch(id, EPOLL_CTL_ADD);
 	if (err != 0) {
-		cm_wire_close(id);
-		id->state = CM_CLOSED;
+		cm_wire_end(id);
 		return err;
 	}
 	cm_wire_expect(id);

@@ -19,14 +19,21 @@
 #include "say.h"
 #include "ucx.h"
 
+const char *
+uv_net_base(void)
+{
+	const char *net = getenv("SOFT_MLX5_NET");
+
+	return net != NULL && net[0] != '\0' ? net : "default";
+}
+
 /* The net; over UDP one for each address, since it numbers the contexts of that alone. */
 static void
 net_name(const struct sm_port *port, char *name, size_t size)
 {
-	const char *net = getenv("SOFT_MLX5_NET");
 	uint32_t a = port->addr;
 
-	snprintf(name, size, "%s", net != NULL && net[0] != '\0' ? net : "default");
+	snprintf(name, size, "%s", uv_net_base());
 	if (a != 0)
 		snprintf(name + strlen(name), size - strlen(name), ".%u.%u.%u.%u", a >> 24,
 				a >> 16 & 0xff, a >> 8 & 0xff, a & 0xff);

@@ -209,6 +209,8 @@ struct uv_call {
 
 /** open() of the node of device @p n. A descriptor, or -1 with errno. */
 int uv_open(int n, int flags);
+/** The net that SOFT_MLX5_NET names. */
+const char *uv_net_base(void);
 /** Before anything is made that a fork must know of. */
 void uv_fork_register(void);
 /** The open contexts that live, in the order in which they were opened; their number. */
