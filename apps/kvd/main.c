@@ -14,8 +14,8 @@
 
 #include <rte_lcore.h>
 
-#include "app_driver.h"
 #include "app_cores.h"
+#include "app_driver.h"
 #include "app_eal.h"
 #include "app_fail.h"
 #include "app_kv.h"

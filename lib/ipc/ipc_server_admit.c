@@ -47,8 +47,9 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
  * pages may be promised to others already, so that it fails all the same.
  */
 static struct crpc_shm *
-segment_huge(struct crpc_shm_conf shm, gid_t gid)
+segment_huge(struct crpc_shm_conf shm)
 {
+	gid_t gid = shm.gid == 0 || shm.gid == (gid_t)-1 ? getegid() : shm.gid;
 	const struct crpc_shm_allow group = {.gids = &gid, .gid_count = 1};
 
 	if ((shm.mode & S_IRWXO) != 0 || crpc_mem_huge_free(crpc_mem_here().node) < shm.size)
@@ -63,7 +64,6 @@ segment_huge(struct crpc_shm_conf shm, gid_t gid)
 static int
 segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *conf)
 {
-	gid_t gid = conf->gid == 0 || conf->gid == (gid_t)-1 ? getegid() : conf->gid;
 	struct crpc_shm_conf shm = {
 		.name = conf->name,
 		.dir = conf->dir,
@@ -79,7 +79,7 @@ segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *con
 	struct ipc_server_line *line;
 
 	if (conf->huge)
-		s->seg = segment_huge(shm, gid);
+		s->seg = segment_huge(shm);
 	if (s->seg == NULL)
 		s->seg = crpc_shm_create(&shm);
 	if (s->seg == NULL)

@@ -85,7 +85,7 @@ TEST(the_node_comes_first_and_then_whole_cores)
 	expect_order(sys_root, 0xff, -1, "0 1 2 3 4 5 6 7 ");
 }
 
-/* A second thread is as good as a first whose core nobody else of the set uses. */
+/* A second thread is as good as a first if its core has no other in the set. */
 TEST(only_cores_of_the_set_count)
 {
 	expect_order(sys_root, 0xf0, -1, "4 5 6 7 ");

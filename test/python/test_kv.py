@@ -79,7 +79,7 @@ def views(kv):
     raises('nor does close()', BufferError, kv.close)
     check('so it still shows its value', np.array_equal(kept[0], np.arange(10, 20)), kept)
     kept.clear()
-    check('without it all goes on', kv.get(KEY, np.int64)[0].sum() == 499500)
+    check('without it the next call works', kv.get(KEY, np.int64)[0].sum() == 499500)
 
 
 def owners():
