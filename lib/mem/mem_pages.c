@@ -30,28 +30,16 @@ guard_of(size_t len)
 	return len < GUARD_MIN ? 0 : (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Zeros at a multiple of align, a page at least, with their guard. */
+/*
+ * Nothing is mapped with MAP_FIXED: where that fails, it may leave a hole, in which other threads
+ * map their memory before this one gives the rest back.
+ */
 static char *
-map(size_t len, size_t align, int flags)
+map(char *wish, size_t len, int prot, int flags)
 {
-	size_t guard = guard_of(len), page = (size_t)sysconf(_SC_PAGESIZE);
-	size_t room = len + align - page + guard;
-	char *base, *mem;
+	char *mem = mmap(wish, len, prot, flags | MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	base = mmap(NULL, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-	if (base == MAP_FAILED)
-		return NULL;
-	mem = base + (-(uintptr_t)base & (align - 1));
-	flags |= MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
-	if (mmap(mem, len, PROT_READ | PROT_WRITE, flags, -1, 0) == MAP_FAILED) {
-		munmap(base, room);
-		return NULL;
-	}
-	if (mem != base)
-		munmap(base, (size_t)(mem - base));
-	if (mem + len + guard != base + room)
-		munmap(mem + len + guard, room - guard - len - (size_t)(mem - base));
-	return mem;
+	return mem == MAP_FAILED ? NULL : mem;
 }
 
 /* Where the kernel has no policies, or a container forbids them, memory lies where it can. */
@@ -90,33 +78,66 @@ crpc_mem_huge_free(int node)
 	return pages < 0 ? 0 : (uint64_t)pages * MEM_HUGE_PAGE;
 }
 
-static char *
-map_huge(size_t len, int node)
+/* A guard behind memory, where nothing is mapped yet. Its bytes, 0 if it cannot be. */
+static size_t
+guard_add(char *end, size_t guard)
 {
-	char *mem = !fits(len, "MemTotal:") ? NULL : map(len, MEM_HUGE_PAGE, HUGE_FLAGS);
+	char *at = map(end, guard, PROT_NONE, MAP_NORESERVE | MAP_FIXED_NOREPLACE);
 
+	if (at != NULL && at != end) /* Linux before 4.17 takes the address for a wish. */
+		munmap(at, guard);
+	return at == end ? guard : 0;
+}
+
+/* Sets *mapped: bytes with the guard. */
+static char *
+map_huge(size_t len, int node, size_t *mapped)
+{
+	size_t room = len + 2 * MEM_HUGE_PAGE;
+	char *mem, *wish = NULL;
+
+	if (fits(len, "MemTotal:"))
+		wish = map(NULL, room, PROT_NONE, MAP_NORESERVE);
+	if (wish == NULL)
+		return NULL;
+	/* Here a guard has room behind them, if nobody else maps meanwhile. */
+	munmap(wish, room);
+	wish += -(uintptr_t)wish & (MEM_HUGE_PAGE - 1);
+	mem = map(wish, len, PROT_READ | PROT_WRITE, HUGE_FLAGS);
 	if (mem == NULL)
 		return NULL;
 	prefer(mem, len, node, MPOL_BIND);
 	/* What a touch would answer with SIGBUS is an error here: the node has too few. */
-	if (madvise(mem, len, MADV_POPULATE_WRITE) == 0)
+	if (madvise(mem, len, MADV_POPULATE_WRITE) == 0) {
+		*mapped = len + guard_add(mem + len, guard_of(len));
 		return mem;
-	munmap(mem, len + guard_of(len));
+	}
+	munmap(mem, len);
 	return NULL;
 }
 
-/* Of 2 MiB and more transparent hugepages, if the kernel has them. */
+/* Of 2 MiB and more transparent hugepages, if the kernel has them. Sets *mapped, too. */
 static char *
-map_pages(size_t len, size_t align, int node)
+map_pages(size_t len, size_t align, int node, size_t *mapped)
 {
-	size_t page = (size_t)sysconf(_SC_PAGESIZE);
+	size_t page = (size_t)sysconf(_SC_PAGESIZE), guard = guard_of(len), room, front;
 	bool large = len >= MEM_HUGE_PAGE;
-	char *mem = NULL;
+	char *base, *mem;
 
-	if (fits(len, "MemAvailable:"))
-		mem = map(len, large ? MEM_HUGE_PAGE : crpc_max(align, page), 0);
-	if (mem == NULL)
+	align = large ? MEM_HUGE_PAGE : crpc_max(align, page);
+	room = len + align - page + guard;
+	base = fits(len, "MemAvailable:") ? map(NULL, room, PROT_READ | PROT_WRITE, 0) : NULL;
+	if (base == NULL)
 		return NULL;
+	front = -(uintptr_t)base & (align - 1);
+	mem = base + front;
+	*mapped = len + guard;
+	if (front != 0)
+		munmap(base, front);
+	if (front + *mapped != room)
+		munmap(mem + *mapped, room - front - *mapped);
+	if (guard != 0)
+		mprotect(mem + len, guard, PROT_NONE);
 	prefer(mem, len, node, MPOL_PREFERRED);
 	if (large)
 		madvise(mem, len, MADV_HUGEPAGE);
@@ -124,7 +145,7 @@ map_pages(size_t len, size_t align, int node)
 		return mem;
 	if (errno == EINVAL) /* Linux before 5.14 */
 		return memset(mem, 0, len);
-	munmap(mem, len + guard_of(len));
+	munmap(mem, *mapped);
 	return NULL;
 }
 
@@ -145,15 +166,14 @@ __crpc_mem_map(struct mem_entry *e, size_t align)
 	char *mem = NULL;
 
 	if (e->size >= MEM_HUGE_PAGE / 2)
-		mem = map_huge(len, e->at.node);
+		mem = map_huge(len, e->at.node, &e->map_len);
 	if (mem == NULL) {
 		at = align <= CRPC_CACHE_GUARD && e->size < MEM_HUGE_PAGE / 2 ? colour(page) : 0;
 		len = crpc_align_up(e->size + at, page);
-		mem = map_pages(len, align, e->at.node);
+		mem = map_pages(len, align, e->at.node, &e->map_len);
 	}
 	if (mem == NULL)
 		return;
 	e->map = mem;
-	e->map_len = len + guard_of(len);
 	e->mem = mem + at;
 }

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -85,6 +86,46 @@ TEST(memory_is_zero_and_aligned_whatever_its_size)
 			memset(mem, 0xa5, sizes[i]);
 			crpc_mem_free(mem);
 		}
+}
+
+/* Allocates, keeps, checks and frees; *arg: whether some memory was another's. */
+static void *
+allocate_often(void *arg)
+{
+	const size_t len = 2 * MIB;
+	bool *broken = arg;
+	uint64_t *mem;
+
+	for (uint64_t i = 1; i < 3000 && !*broken; i++) {
+		mem = crpc_mem_alloc("test_threads", len, 4096, NULL);
+		if (mem == NULL) {
+			*broken = true;
+			break;
+		}
+		for (size_t k = 0; k < len / 8; k += 512)
+			*broken |= mem[k] != 0;
+		for (size_t k = 0; k < len / 8; k += 512)
+			mem[k] = (uintptr_t)mem + i;
+		sched_yield();
+		for (size_t k = 0; k < len / 8; k += 512)
+			*broken |= mem[k] != (uintptr_t)mem + i;
+		crpc_mem_free(mem);
+	}
+	return NULL;
+}
+
+/* While one looks for hugepages, or gives back what was too much, others map memory, too. */
+TEST(threads_do_not_take_each_others_memory)
+{
+	bool broken[4] = {false};
+	pthread_t thread[4];
+
+	for (size_t i = 0; i < 4; i++)
+		assert_ok(pthread_create(&thread[i], NULL, allocate_often, &broken[i]));
+	for (size_t i = 0; i < 4; i++)
+		pthread_join(thread[i], NULL);
+	for (size_t i = 0; i < 4; i++)
+		assert_false(broken[i]);
 }
 
 TEST(the_report_agrees_with_numa_maps)
