@@ -287,7 +287,7 @@ court_open(struct app_party *p)
 		p->court = crpc_shm_ptr(p->segment, AT, sizeof(*p->court));
 	/* Both have it: without a name nothing is left of it, however they end. */
 	if (p->side == 0 && p->segment != NULL)
-		unlink(crpc_shm_path(p->segment));
+		crpc_shm_hide(p->segment);
 }
 
 /* ---- start and end ---- */

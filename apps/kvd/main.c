@@ -312,7 +312,6 @@ is_quiet(const struct kvd *k, uint64_t now)
 	return true;
 }
 
-/* The names of the segments go, so that no client can find them; those that have them stay. */
 static void
 admit_no_more(struct kvd *k)
 {
@@ -320,7 +319,7 @@ admit_no_more(struct kvd *k)
 
 	for (uint32_t i = 0; i < k->hello.daemons; i++) {
 		crpc_kv_daemon_parts(crpc_kv_server_daemon(k->server, i), &parts);
-		unlink(crpc_ipc_server_path(parts.ipc));
+		crpc_ipc_server_hide(parts.ipc);
 	}
 }
 

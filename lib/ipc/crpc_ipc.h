@@ -319,8 +319,8 @@ int crpc_ipc_server_fail(
  */
 uint32_t crpc_ipc_server_reap(struct crpc_ipc_server *s);
 
-/** The path of its segment; with memfd, the name that its socket has too. */
-const char *crpc_ipc_server_path(const struct crpc_ipc_server *s);
+/** Admit nobody else: no client finds the segment from now on; those that have it stay. */
+void crpc_ipc_server_hide(struct crpc_ipc_server *s);
 
 /** The counters. */
 void crpc_ipc_server_stats(const struct crpc_ipc_server *s, struct crpc_ipc_server_stats *stats);

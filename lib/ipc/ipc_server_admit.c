@@ -484,10 +484,10 @@ crpc_ipc_server_requests(const struct crpc_ipc_server *s, uint32_t peer)
 	return s->peers[peer].req_seq - 1;
 }
 
-const char *
-crpc_ipc_server_path(const struct crpc_ipc_server *s)
+void
+crpc_ipc_server_hide(struct crpc_ipc_server *s)
 {
-	return crpc_shm_path(s->seg);
+	crpc_shm_hide(s->seg);
 }
 
 void

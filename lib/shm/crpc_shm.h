@@ -172,7 +172,13 @@ void crpc_shm_ready(struct crpc_shm *seg);
 uint32_t crpc_shm_serve(struct crpc_shm *seg);
 
 /**
- * Mark it closed, remove the file, give the owner's lock up, and detach. Owner. In a child that the
+ * Remove the segment's names: nobody attaches from now on, and another owner may take the name. Who
+ * is attached stays. Owner; called by crpc_shm_free() at the latest.
+ */
+void crpc_shm_hide(struct crpc_shm *seg);
+
+/**
+ * Mark it closed, hide it, give the owner's lock up, and detach. Owner. In a child that the
  * owner forked it detaches, and no more. NULL is fine.
  */
 void crpc_shm_free(struct crpc_shm *seg);

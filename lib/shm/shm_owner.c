@@ -292,6 +292,16 @@ crpc_shm_ready(struct crpc_shm *seg)
 }
 
 void
+crpc_shm_hide(struct crpc_shm *seg)
+{
+	__crpc_shm_door_close(seg);
+	CRPC_CRASH_POINT("shm.free.4");
+	/* Removed while still locked: a successor's file cannot be the one at this path. */
+	if (__crpc_shm_at_path(seg) && unlink(seg->path) != 0)
+		__crpc_shm_failed(seg->path, "cannot remove it", -errno);
+}
+
+void
 crpc_shm_free(struct crpc_shm *seg)
 {
 	bool ours;
@@ -305,11 +315,7 @@ crpc_shm_free(struct crpc_shm *seg)
 		/* R1 pairs with A1 in crpc_shm_owner_alive(): all that the owner wrote. */
 		crpc_store_release(&seg->hdr->state, CRPC_SHM_CLOSED);
 		CRPC_CRASH_POINT("shm.free.2");
-		__crpc_shm_door_close(seg);
-		CRPC_CRASH_POINT("shm.free.4");
-		/* Removed while still locked: a successor's file cannot be the one at this path. */
-		if (__crpc_shm_at_path(seg) && unlink(seg->path) != 0)
-			__crpc_shm_failed(seg->path, "cannot remove it", -errno);
+		crpc_shm_hide(seg);
 	} else if (seg->listen_fd >= 0) {
 		close(seg->listen_fd);
 	}

@@ -127,6 +127,28 @@ TEST(a_child_frees_only_what_it_inherited)
 	}
 }
 
+/* As a service does that ends: its successor may have the name while it still serves. */
+TEST(a_hidden_segment_lives_on_without_names)
+{
+	for (int memfd = 0; memfd < 2; memfd++) {
+		struct crpc_shm *seg = create_as("a", SIZE, memfd == 1), *next;
+
+		assert_non_null(seg);
+		crpc_shm_ready(seg);
+		crpc_shm_hide(seg);
+		assert_true(a_is_gone());
+		assert_int_equal(crpc_shm_serve(seg), 0);
+		assert_true(crpc_shm_owner_alive(seg));
+		assert_int_equal(crpc_shm_header(seg)->state, CRPC_SHM_READY);
+		assert_non_null(next = create_as("a", SIZE, memfd == 1));
+		crpc_shm_free(seg);
+		assert_true(exists("crpc.a"));
+		assert_int_equal(exists("crpc.a.sock"), memfd);
+		crpc_shm_free(next);
+		assert_true(a_is_gone());
+	}
+}
+
 TEST(somebody_elses_socket_is_left_alone)
 {
 	int fd = sock_listen("a");
