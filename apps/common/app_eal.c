@@ -2,6 +2,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -196,10 +197,15 @@ eal_refused(const struct app_args *args, char *text, bool no_huge)
 static void
 log_to_eal(enum crpc_log_level level, const char *type, const char *line)
 {
-	int id = rte_log_register_type_and_pick_level(type, RTE_LOG_CRIT);
+	static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	int id;
 
+	/* A new type moves DPDK's table of types, which no lock of its own guards. */
+	pthread_mutex_lock(&lock);
+	id = rte_log_register_type_and_pick_level(type, RTE_LOG_CRIT);
 	if (id >= 0)
 		rte_log((uint32_t)level, (uint32_t)id, "%s: %s\n", type, line);
+	pthread_mutex_unlock(&lock);
 }
 
 struct eal_args {
