@@ -319,7 +319,7 @@ int crpc_ipc_server_fail(
  */
 uint32_t crpc_ipc_server_reap(struct crpc_ipc_server *s);
 
-/** Admit nobody else: no client finds the segment from now on; those that have it stay. */
+/** Admit no other client: none finds the segment from now on; those that have it stay. */
 void crpc_ipc_server_hide(struct crpc_ipc_server *s);
 
 /** The counters. */

@@ -172,8 +172,8 @@ void crpc_shm_ready(struct crpc_shm *seg);
 uint32_t crpc_shm_serve(struct crpc_shm *seg);
 
 /**
- * Remove the segment's names: nobody attaches from now on, and another owner may take the name. Who
- * is attached stays. Owner; called by crpc_shm_free() at the latest.
+ * Remove the segment's names: no process attaches from now on, and another owner may take the name.
+ * Who is attached stays. Owner; called by crpc_shm_free() at the latest.
  */
 void crpc_shm_hide(struct crpc_shm *seg);
 
