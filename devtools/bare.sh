@@ -10,9 +10,10 @@ usage() {
 usage: devtools/bare.sh [options]
 
 Makes a minimal Debian 12 root from the package sources of this host, clones HEAD into it, runs
-usertools/demo.sh and devtools/test.sh there as root, as the README says, in mount and process
-namespaces of their own, prints the time and disk space of each step, and removes everything, also
-when it fails or is interrupted. Changes that are not committed are not part of it.
+usertools/demo.sh and devtools/test.sh there as root, as the README says, and then the commands of its
+pages (devtools/follow.sh), in mount and process namespaces of their own, prints the time and disk space
+of each step, and removes everything, also when it fails or is interrupted. Changes that are not committed
+are not part of it.
 
   --order demo-test|test-demo  which of the two runs first (default demo-test)
   --demo-only                  leave out devtools/test.sh
@@ -160,7 +161,8 @@ for command in "${order[@]}"; do
 	demo) timed demo.sh inside usertools/demo.sh ;;
 	test)
 		timed test.sh inside "devtools/test.sh$again"
-		counts=$(tail -n 1 "$work/log") ;;
+		counts=$(tail -n 1 "$work/log")
+		timed follow.sh inside devtools/follow.sh ;;
 	esac
 done
 printf '%s\n' "${summary[@]}"
