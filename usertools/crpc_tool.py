@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the tools in Python share: one line and status 2 for what is wrong, --version, results, gnuplot."""
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -125,21 +126,22 @@ def soft_mlx5_folder():
 
 
 def soft_mlx5_answer(path, question, wait):
-    """The answer of one process: its text; None if it is gone. SystemExit if it refuses."""
+    """The answer of one process: its text; None if it is gone. OSError if it is silent, SystemExit if it refuses."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(wait)
         try:
             sock.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-            return None
-        except FileNotFoundError:
+        except (ConnectionRefusedError, FileNotFoundError):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
             return None
         sock.sendall(question.encode() + b'\n')
         data = b''
         while chunk := sock.recv(65536):
             data += chunk
     status, _, text = data.decode().partition('\n')
+    if not data:
+        return None
     if status != 'ok':
         raise SystemExit(f'soft-mlx5: {os.path.basename(path)}: {status or "no answer"}')
     return text
@@ -155,7 +157,7 @@ def soft_mlx5_ask(question, wait):
             continue
         try:
             text = soft_mlx5_answer(os.path.join(path, name), question, wait)
-        except (TimeoutError, ConnectionResetError, BrokenPipeError):
+        except OSError:
             silent += 1
             continue
         if text:

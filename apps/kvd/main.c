@@ -315,11 +315,17 @@ is_quiet(const struct kvd *k, uint64_t now)
 static void
 admit_no_more(struct kvd *k)
 {
+	struct kvd_loops *l = &k->loops;
 	struct crpc_kv_parts parts;
 
-	for (uint32_t i = 0; i < k->hello.daemons; i++) {
-		crpc_kv_daemon_parts(crpc_kv_server_daemon(k->server, i), &parts);
-		crpc_ipc_server_hide(parts.ipc);
+	for (uint32_t i = 0; i < l->n; i++) {
+		if (kvd_loop_pause(l, i) != 0)
+			continue; /* Hidden when it is freed. */
+		for (uint32_t d = 0; d < l->loop[i].daemons; d++) {
+			crpc_kv_daemon_parts(l->loop[i].daemon[d], &parts);
+			crpc_ipc_server_hide(parts.ipc);
+		}
+		kvd_loop_resume(l, i);
 	}
 }
 

@@ -319,7 +319,10 @@ int crpc_ipc_server_fail(
  */
 uint32_t crpc_ipc_server_reap(struct crpc_ipc_server *s);
 
-/** Admit no other client: none finds the segment from now on; those that have it stay. */
+/**
+ * Let no other client find the segment; those that have it stay. Between two turns of the server's
+ * thread, if another one calls it.
+ */
 void crpc_ipc_server_hide(struct crpc_ipc_server *s);
 
 /** The counters. */

@@ -43,8 +43,8 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 }
 
 /*
- * On hugepages, if the node has as many, and the mode can be said as a list. NULL: not there. Free
- * pages may be promised to others already, so that it fails all the same.
+ * On hugepages, if the node has as many, and the mode can be said as a list. NULL with ENOSPC or
+ * ENOMEM: not there. Free pages may be promised to others already, so that it fails all the same.
  */
 static struct crpc_shm *
 segment_huge(struct crpc_shm_conf shm)
@@ -53,7 +53,7 @@ segment_huge(struct crpc_shm_conf shm)
 	const struct crpc_shm_allow group = {.gids = &gid, .gid_count = 1};
 
 	if ((shm.mode & S_IRWXO) != 0 || crpc_mem_huge_free(crpc_mem_here().node) < shm.size)
-		return NULL;
+		return crpc_null(-ENOSPC);
 	if (!shm.memfd && (shm.mode & 0060) == 0060)
 		shm.allow = &group;
 	shm.huge = true;
@@ -80,7 +80,7 @@ segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *con
 
 	if (conf->huge)
 		s->seg = segment_huge(shm);
-	if (s->seg == NULL)
+	if (!conf->huge || (s->seg == NULL && (errno == ENOSPC || errno == ENOMEM)))
 		s->seg = crpc_shm_create(&shm);
 	if (s->seg == NULL)
 		return -errno;

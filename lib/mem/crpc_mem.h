@@ -8,7 +8,7 @@
  * the node that is wanted:
  *
  *     1. the EAL's hugepages         after crpc_mem_eal_start() of lib/mem_eal
- *     2. hugepages of the kernel     1 MiB and more
+ *     2. hugepages of the kernel     1 MiB and more, since Linux 5.14
  *     3. transparent hugepages       2 MiB and more
  *     4. pages
  *

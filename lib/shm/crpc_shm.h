@@ -132,7 +132,7 @@ struct crpc_shm_conf {
 	uint32_t kind_version; /**< Its version. */
 	mode_t mode;           /**< Mode of the file; 0: 0600. A memfd has an allow list instead. */
 	gid_t gid;             /**< Its group; 0 or (gid_t)-1: the process's. Not of a memfd. */
-	bool huge;             /**< The directory must be a hugetlbfs; memfd: of huge pages. */
+	bool huge;             /**< The directory must be a hugetlbfs; memfd: of 2 MiB pages. */
 	bool memfd;            /**< Memory without a name, its descriptor passed over a socket. */
 	bool prefault;         /**< Map every page now rather than at its first use. */
 	/** memfd: who may attach; copied. NULL: the same user and root. */

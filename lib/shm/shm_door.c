@@ -21,6 +21,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <linux/mman.h>
+
 #include "crpc_atomic.h"
 #include "crpc_crash.h"
 #include "crpc_log.h"
@@ -45,7 +47,9 @@ __crpc_shm_fd_reopen(int fd)
 int
 __crpc_shm_memfd(const char *name, bool huge)
 {
-	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING | (huge ? MFD_HUGETLB : 0);
+	/* MAP_HUGE_2MB is MFD_HUGE_2MB, too. */
+	unsigned int flags = MFD_CLOEXEC | MFD_ALLOW_SEALING |
+			(huge ? MFD_HUGETLB | MAP_HUGE_2MB : 0);
 	char title[CRPC_SHM_NAME_MAX + 8];
 	int fd, rc;
 

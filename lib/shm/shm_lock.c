@@ -68,24 +68,21 @@ struct crpc_shm_lock *
 __crpc_shm_lock_hold(const struct crpc_shm *seg, int fd)
 {
 	struct crpc_shm_lock *lock = malloc(sizeof(*lock));
+	int rc;
 
 	if (lock == NULL)
 		return NULL;
 	*lock = (struct crpc_shm_lock){.len = seg->page_size, .pid = getpid()};
 	lock->page = mmap(NULL, lock->len, PROT_NONE, MAP_SHARED | MAP_NORESERVE, fd, 0);
-	if (lock->page == MAP_FAILED)
-		goto err_map;
-	if (madvise(lock->page, lock->len, MADV_DONTFORK) != 0)
-		goto err_advise;
-	close(fd);
-	return lock;
-
-err_advise:
-	munmap(lock->page, lock->len);
-err_map:
-	__crpc_shm_failed(seg->path, "cannot map a page to hold a lock", -errno);
+	if (lock->page != MAP_FAILED && madvise(lock->page, lock->len, MADV_DONTFORK) == 0) {
+		close(fd);
+		return lock;
+	}
+	rc = __crpc_shm_failed(seg->path, "cannot map a page to hold a lock", -errno);
+	if (lock->page != MAP_FAILED)
+		munmap(lock->page, lock->len);
 	free(lock);
-	return NULL;
+	return crpc_null(rc);
 }
 
 struct crpc_shm_lock *

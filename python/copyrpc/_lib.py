@@ -16,9 +16,31 @@ u8, u16, u32, u64, i32 = ctypes.c_uint8, ctypes.c_uint16, ctypes.c_uint32, ctype
 ptr, text, ref = ctypes.c_void_p, ctypes.c_char_p, ctypes.byref
 
 
+class Struct(ctypes.Structure):
+    """A struct of C, whose numbers fit: ctypes cuts others."""
+
+    def __init__(self, *values: Any) -> None:
+        super().__init__(*values)
+        for field, value in zip(self._fields_, values):
+            if isinstance(value, int) and getattr(self, field[0]) != value:
+                raise OverflowError(f'{field[0]}: {value} is out of range')
+
+
+class Number:
+    """An argument whose number fits."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+
+    def from_param(self, value: int) -> Any:
+        if self.kind(value).value != value:
+            raise OverflowError(f'{value} is out of range')
+        return self.kind(value)
+
+
 def struct(name: str, /, **fields: Any) -> Any:
     """A struct of C: names and types of its members, in order."""
-    return type(name, (ctypes.Structure,), {'_fields_': list(fields.items())})
+    return type(name, (Struct,), {'_fields_': list(fields.items())})
 
 
 def load(name: str, functions: dict[str, tuple[Any, ...]]) -> ctypes.CDLL:
@@ -29,7 +51,7 @@ def load(name: str, functions: dict[str, tuple[Any, ...]]) -> ctypes.CDLL:
         raise ImportError(f'{e}; install the libraries of copyrpc, or set LD_LIBRARY_PATH to their folder') from e
     for function, types in functions.items():
         f = getattr(lib, f'crpc_{function}')
-        f.restype, f.argtypes = types[0], types[1:]
+        f.restype, f.argtypes = types[0], [Number(t) if t in (u8, u16, u32, u64, i32) else t for t in types[1:]]
     return lib
 
 
@@ -54,10 +76,14 @@ class Lease:
         if not self.valid:
             raise ValueError('the memory of this array has been given back')
 
-    def end(self) -> None:
-        """Give it back. BufferError, and nothing changes, while an array exists."""
+    def idle(self) -> None:
+        """BufferError: an array exists."""
         if len(self.arrays) > 0:
             raise BufferError('an array on this memory still exists: delete it, and slices of it, first')
+
+    def end(self) -> None:
+        """Give it back. BufferError, and nothing changes, while an array exists."""
+        self.idle()
         self.valid = False
 
 
@@ -78,7 +104,7 @@ class View:
         setattr(base, '__array_interface__', {'version': 3, 'data': (lease.address + self.offset, lease.readonly),
                                               'typestr': self.dtype.str, 'shape': self.shape})
         lease.arrays.add(base)
-        return np.asarray(base)
+        return np.asarray(base).view(self.dtype)  # the interface knows no fields
 
 
 class Scope(AbstractContextManager):  # type: ignore[type-arg]
@@ -119,9 +145,15 @@ class Handle(Scope):
         """End it. BufferError, and it stays open, while an array on its memory exists."""
         if self._open:
             self.check()
-            for lease in self.leases:
-                lease.end()
+            self.end_leases()
             self.__del__()
+
+    def end_leases(self) -> None:
+        """BufferError, and none ends, while an array on one of them exists."""
+        for lease in self.leases:
+            lease.idle()
+        for lease in self.leases:
+            lease.end()
 
     def __del__(self) -> None:
         # No array exists: it would hold a reference. A forked child leaves its parent's objects alone.

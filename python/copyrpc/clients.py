@@ -62,8 +62,7 @@ class Kv(Handle):
         name, done = np.frombuffer(key, np.uint8).tobytes(), KvDone()
         if len(name) != self.key_size:
             ok(-errno.EINVAL, f'key {name!r} of {len(name)} bytes: this service has keys of {self.key_size}')
-        for lease in self.leases:
-            lease.end()  # the wait below reuses the memory
+        self.end_leases()  # the wait below reuses the memory
         self._cookie += 1
         rc = function(self._kv, name, *args, self._cookie)
         while rc == 0 and done.cookie != self._cookie:  # others are of calls that an exception interrupted
@@ -97,7 +96,7 @@ class Kv(Handle):
         data, how = np.ascontiguousarray(value), KvHow(if_version is not None, if_version or 0, ttl_ms)
         if data.dtype.hasobject or data.dtype.kind == 'U':
             raise TypeError(f'a value of type {data.dtype}: expected bytes or numbers')
-        return int(self._ask(kv.crpc_kv_put, key, data.ctypes.data, data.nbytes, ref(how)).version)
+        return int(self._ask(kv.crpc_kv_put, key, data.ctypes.data, min(data.nbytes, 2 ** 32 - 1), ref(how)).version)
 
     def delete(self, key: Bytes, *, if_version: Optional[int] = None) -> None:
         """Take a key out; if_version: as put()."""

@@ -38,6 +38,9 @@ def operations(kv):
     kv.delete(KEY, if_version=second)
     raises('get of no key', FileNotFoundError, lambda: kv.get(KEY), errno.ENOENT)
     raises('delete of no key', FileNotFoundError, lambda: kv.delete(KEY), errno.ENOENT)
+    pairs = np.array([(1, 2.5), (3, 4.5)], np.dtype([('a', '<i4'), ('b', '<f8')]))
+    kv.put(KEY, pairs)
+    check('fields of a structured type', np.array_equal(kv.get(KEY, pairs.dtype)[0]['b'], [2.5, 4.5]))
     large = np.random.default_rng(1).integers(0, 256, LARGE, np.uint8)
     kv.put(np.frombuffer(KEY, np.uint8), large)
     check('a large value', np.array_equal(kv.get(bytearray(KEY))[0], large))
@@ -55,6 +58,9 @@ def wrong(kv):
     raises('a value that is no number of such elements', ValueError, lambda: kv.get(KEY, np.int64))
     raises('elements that are objects', ValueError, lambda: kv.get(KEY, np.dtype([('a', object), ('b', 'u1')])))
     raises('time to live beyond the limit', OSError, lambda: kv.put(KEY, b'8 bytes.', ttl_ms=2 ** 31), errno.EINVAL)
+    raises('and one of 33 bits', OverflowError, lambda: kv.put(KEY, b'8 bytes.', ttl_ms=2 ** 32))
+    raises('a value of 4 GiB and 8 bytes', OSError, lambda: kv.put(
+        KEY, np.lib.stride_tricks.as_strided(np.zeros(8, np.uint8), (2 ** 32 + 8,), (1,))), errno.EINVAL)
 
 
 def views(kv):

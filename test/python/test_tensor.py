@@ -60,7 +60,11 @@ def views(client):
         kept[0][:] = 2
         raises('a call while a slice exists', BufferError, lambda: client.call(block, [Op(SUM, [x], [total])]))
         raises('close() of the block', BufferError, block.close)
+        other = client.block(64)
+        y = other.tensor('f4')
         raises('close() of the client', BufferError, client.close)
+        check('another block stays as well', y.np == y.np)
+        other.close()
         check('the slice is as it was', (kept[0] == 2).all())
         kept.clear()
         x.np[:] = 1
