@@ -11,12 +11,12 @@
 
 static const char *const dists[] = {"uniform", "zipf", "latest", NULL};
 static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "e", "f", NULL};
-const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", "compare", NULL};
+const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
 const char *const kv_backend_names[KV_BACKENDS + 1] = {
 	"copyrpc", "delegation", "direct", "ucx", "erpc", NULL};
-static const char *const insights[] = {"on", "off", "ab", NULL};
+static const char *const insights[] = {"on", "off", NULL};
 static const char *const presets[] = {"none", "seed000", "seed001", "paper", NULL};
 
 _Static_assert(CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 &&
@@ -161,7 +161,7 @@ static const struct app_opt options[] = {
 	APP_UCX_TLS(&opt.ucx_tls),
 	APP_TRANSPORT(&opt.transport, "requests to other ranks", app_transport_names),
 	APP_FLOW(&opt.flow, app_flow_names),
-	APP_FLUSH(&opt.flush, " for other ranks; compare: the first three in turn", kv_flush_names),
+	APP_FLUSH(&opt.flush, " for other ranks", kv_flush_names),
 	APP_OPT("hold-us", "US", &opt.hold_us,
 		"flush hold: how long answers wait for company; 0: it adapts itself", 0, 10000),
 	APP_FLAG("colocate", &opt.colocate,
@@ -176,10 +176,7 @@ static const struct app_opt options[] = {
 	APP_OPT("history-keys", "N", &opt.history_keys, "only those of the first N keys", 1,
 		APP_KEYS_MAX),
 	APP_OPT("ranks", "N", &opt.ranks, "refuse to run with another number; 0: any", 0, 1024),
-	APP_CHOICE("insight", &opt.insight,
-		"times of phases, histograms and telemetry; ab: on and off in turn, and "
-		"what they cost",
-		insights),
+	APP_CHOICE("insight", &opt.insight, "times of phases, histograms and telemetry", insights),
 	APP_OPT("sweep", "AXES", &opt.sweep,
 		"a run for each value of an option, as clients=1,2,4/backend=copyrpc,ucx"),
 	APP_REPEAT(&opt.repeat, "points of the sweep, rising and falling in turn"),
@@ -209,11 +206,6 @@ check(const struct kv_options *o, enum kv_program program)
 	if (o->history != NULL && o->ttl_ms != 0)
 		return app_fail_once("--history knows all that happens to a key only without "
 				     "--ttl-ms; leave one of them out");
-	if (o->flush == KV_FLUSH_COMPARE &&
-		(o->insight == KV_INSIGHT_AB || o->backend != KV_BACKEND_COPYRPC))
-		return app_fail_once(
-			"--flush compare: slices differ by the policy of the daemons, so "
-			"only with --backend copyrpc and without --insight ab");
 	if ((o->transport != CRPC_RDMA_RC || o->flow != CRPC_COPYRPC_FLOW_WINDOW) &&
 		o->backend != KV_BACKEND_COPYRPC && o->backend != KV_BACKEND_DELEGATION)
 		return app_fail_once(

@@ -55,8 +55,6 @@ RELATIONS = [
     ('benchkv', '', '--key-size 7', '--key-size'),
     ('benchkv', '', '--key-size 8-64', '--key-size'),
     ('benchkv', '', '--read-ratio 0.6 --delete-ratio 0.6', '--delete-ratio'),
-    ('benchkv', '', '--flush compare --insight ab', '--flush compare'),
-    ('benchkv', '', '--flush compare --backend direct', '--flush compare'),
     ('benchkv', '', '--verify --keys 8M --clients 512', '--verify'),
     ('benchkv', '', '--attach no_such_daemon', '--attach'),
     ('benchkv-client', '', '--attach no_such_daemon', 'no_such_daemon'),
