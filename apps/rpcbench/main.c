@@ -122,10 +122,9 @@ layer_run(const struct rpb_layer *layer, const struct app_args *args)
 			   : app_party_start_process(&party, args);
 	if (rc != 0)
 		return rc;
-	run.out.common = json_pack("{s:s}", "layer", layer->name);
-	rc = app_party_run(&party, &run.out,
-		&(struct app_bench){
-			"rpcbench", run.opt->json, prepare, measure, &run, &run.failed});
+	party.out.common = json_pack("{s:s}", "layer", layer->name);
+	rc = app_party_run(&party,
+		&(struct app_bench){"rpcbench", run.opt->json, prepare, measure, &run});
 	app_party_end(&party);
 	crpc_shm_sweep(NULL, "rpcbench."); /* Of a second process that was killed. */
 	return rc;

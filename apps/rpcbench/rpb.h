@@ -44,10 +44,7 @@ struct rpb_run {
 	const struct rpb_layer *layer;
 	const struct rpb_opt *opt;
 	struct app_party *party;
-	struct app_out out;
-	double line_rate; /**< Lines between the cores, M/s. */
 	uint32_t lanes;   /**< Opened so far: for their names. */
-	uint32_t failed;  /**< Lanes that could not be measured, or answered wrongly. */
 };
 
 /** A layer of rpcbench. */

@@ -277,18 +277,16 @@ target(struct rpb_run *run, const struct app_group *g)
 		g->lane[0]->series[TENSOR_TOTAL].n == 0)
 		return 0;
 	t.value = median(g, g->lane[0], TENSOR_TOTAL);
-	return app_out_target(&run->out, &g->trial, &t);
+	return app_out_target(&run->party->out, &g->trial, &t);
 }
 
 static int
 run_size(struct rpb_run *run, uint64_t size)
 {
 	struct app_group g = {.party = run->party,
-		.out = &run->out,
 		.ops = &lane_ops,
 		.rounds = app_length_slices(&opt.length),
-		.what = "tensor",
-		.failed = &run->failed};
+		.what = "tensor"};
 	int rc;
 
 	for (uint32_t i = 0; i < opt.transports.n; i++)
