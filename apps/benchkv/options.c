@@ -9,9 +9,8 @@
 /* Memory that the clients' histories may take together, bytes. */
 #define VERIFY_BYTES_MAX (UINT64_C(4) << 30)
 
-static const char *const dists[] = {"uniform", "zipf", "latest", NULL};
+const char *const kv_dist_names[] = {"uniform", "zipf", "latest", NULL};
 static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "e", "f", NULL};
-const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
 const char *const kv_backend_names[KV_BACKENDS + 1] = {
@@ -110,7 +109,7 @@ static const struct app_opt options[] = {
 	APP_DEPTH(&opt.qd, "each client", APP_LOAD_DEPTH_MAX),
 	APP_OPT("read-ratio", "R", &opt.read_ratio, "part of the operations that read", 0, 1),
 	APP_OPT("delete-ratio", "R", &opt.delete_ratio, "part that deletes; the rest writes", 0, 1),
-	APP_CHOICE("dist", &opt.dist, "which keys are drawn", dists),
+	APP_CHOICE("dist", &opt.dist, "which keys are drawn", kv_dist_names),
 	APP_OPT("skew", "X", &opt.skew, "exponent of zipf and latest", 0.01, 5),
 	APP_OPT("scan", "N", &opt.scan,
 		"reads are scans: gets of 1 to N keys in a row, each an operation; 0: not", 0,
@@ -160,8 +159,8 @@ static const struct app_opt options[] = {
 	APP_DEVICE(&opt.device),
 	APP_UCX_TLS(&opt.ucx_tls),
 	APP_TRANSPORT(&opt.transport, "requests to other ranks", app_transport_names),
-	APP_FLOW(&opt.flow, app_flow_names),
-	APP_FLUSH(&opt.flush, " for other ranks", kv_flush_names),
+	APP_FLOW(&opt.flow),
+	APP_FLUSH(&opt.flush, " for other ranks"),
 	APP_OPT("hold-us", "US", &opt.hold_us,
 		"flush hold: how long answers wait for company; 0: it adapts itself", 0, 10000),
 	APP_FLAG("colocate", &opt.colocate,

@@ -19,8 +19,8 @@ enum kv_backend_number {
 	KV_BACKENDS,
 };
 
-/** Names of enum crpc_copyrpc_flush_policy; ends with NULL. */
-extern const char *const kv_flush_names[];
+/** Names of enum app_dist; ends with NULL. */
+extern const char *const kv_dist_names[];
 
 /** Their names; ends with NULL. */
 extern const char *const kv_backend_names[KV_BACKENDS + 1];

@@ -8,7 +8,6 @@
 #include "app_out.h"
 #include "report.h"
 
-static const char *const dists[] = {"uniform", "zipf", "latest"};
 static const char *const paths[CRPC_KV_PATHS] = {
 	[CRPC_KV_LOCAL] = "local", [CRPC_KV_FORWARDED] = "forwarded", [CRPC_KV_REMOTE] = "remote"};
 
@@ -114,15 +113,15 @@ add_work(json_t *row, const struct kv_options *opt)
 	app_row_set(row, "{s:I,s:I,s:I,s:s*,s:f,s:s,s:b,s:I,s:b}", "keys", INT(opt->keys),
 		"key_size", INT(opt->key_size), "value_size",
 		INT(opt->value_size), "value_sizes", opt->value_sizes, "read_ratio",
-		opt->read_ratio, "dist", dists[opt->dist], "rmw", opt->rmw, "scan", INT(opt->scan),
-		"verify", opt->verify);
+		opt->read_ratio, "dist", kv_dist_names[opt->dist], "rmw", opt->rmw, "scan",
+		INT(opt->scan), "verify", opt->verify);
 }
 
 /* How requests to other ranks travel; only copyrpc has all of it. */
 static void
 add_policies(json_t *row, const struct kv_options *opt)
 {
-	app_row_set(row, "{s:s,s:s,s:s}", "flush", kv_flush_names[opt->flush], "transport",
+	app_row_set(row, "{s:s,s:s,s:s}", "flush", app_flush_names[opt->flush], "transport",
 		app_transport_names[opt->transport], "flow", app_flow_names[opt->flow]);
 }
 

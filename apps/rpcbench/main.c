@@ -83,10 +83,6 @@ layer_parse(const struct rpb_layer *layer, int argc, char **argv)
 
 	app_ways_names(rpb_transports, layer->ways, layer->nways);
 	rc = app_opt_parse(layer->opts, layer->nopts, argc, argv);
-	for (uint32_t i = 0; i < o->sizes.n && rc == 0; i++)
-		if (o->sizes.v[i] % layer->unit != 0)
-			rc = app_fail("--size %lu is not a multiple of %u",
-				(unsigned long)o->sizes.v[i], layer->unit);
 	if (rc == 0 && layer->check != NULL)
 		rc = layer->check();
 	if (rc == 0)

@@ -58,7 +58,6 @@ struct rpb_layer {
 	uint32_t nopts;
 	const struct app_way *const *ways; /**< What --transport chooses from. */
 	uint32_t nways;
-	uint32_t unit; /**< Bytes of which --size is a multiple. */
 	bool device;   /**< It runs over a device; else it needs a second process. */
 	/** More about the options: 0, or an exit code after one line on stderr. May be NULL. */
 	int (*check)(void);

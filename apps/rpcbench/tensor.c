@@ -38,7 +38,7 @@ static struct rpb_opt opt = {.sizes = {1, {10000000}}, .length = APP_LENGTH_DEFA
 
 static const struct app_opt opts[] = {
 	APP_TRANSPORT(&opt.transports, "arrays; without it all that are built", rpb_transports),
-	APP_SIZE(&opt.sizes, "the array of f32, a multiple of 4", 4, TENSOR_SIZE_MAX),
+	APP_SIZE(&opt.sizes, "the array of f32, a multiple of 4", 4, TENSOR_SIZE_MAX, .unit = 4),
 	APP_LENGTH(&opt.length, ", at least 3 passes", "ways"),
 	APP_JSON(&opt.json),
 };
@@ -323,6 +323,5 @@ const struct rpb_layer rpb_layer_tensor = {
 	.nopts = CRPC_DIM(opts),
 	.ways = ways,
 	.nways = CRPC_DIM(ways),
-	.unit = sizeof(float),
 	.run = tensor_run,
 };
