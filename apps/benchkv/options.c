@@ -99,10 +99,6 @@ static struct kv_options opt;
 static const struct app_opt options[] = {
 	APP_OPT("attach", "NAME", &opt.name, "segment of the daemon (its --name)"),
 	APP_TRUST_UID(&opt.trust_uid),
-	APP_OPT("history", "PATH", &opt.history,
-		"write every call and answer to PATH, for crpc-lincheck"),
-	APP_OPT("history-ops", "N", &opt.history_ops, "room for so many, 64 bytes each", 1,
-		1 << 30),
 
 	APP_CLIENTS(&opt.clients, "of each rank; a closed loop without --rate", 1,
 		APP_LOAD_CLIENTS_MAX),
@@ -130,6 +126,11 @@ static const struct app_opt options[] = {
 	APP_CPU_COUNTERS(&opt.counters, "operation"),
 	APP_JSON(&opt.json),
 	APP_OPT("hgrm", "FILE", &opt.hgrm, "write the latency distribution (HdrHistogram text)"),
+	APP_OPT("history", "PATH", &opt.history,
+		"write every call and answer to PATH, of benchkv PATH.RANK.LCORE, for "
+		"crpc-lincheck"),
+	APP_OPT("history-ops", "N", &opt.history_ops, "room for so many per file, 64 bytes each",
+		1, 1 << 30),
 	APP_CHOICE("idle", &opt.idle, "what a loop without work does", app_idle_names),
 	APP_FLAG("quiet", &opt.quiet, "no progress lines"),
 
@@ -168,13 +169,8 @@ static const struct app_opt options[] = {
 		"daemons)"),
 	APP_OPT("name", "NAME", &opt.name, "name of the segments, in place of benchkv.PID"),
 
-	APP_OPT("history", "PATH", &opt.history,
-		"write every call and answer to PATH.RANK.LCORE, for crpc-lincheck"),
-	APP_OPT("history-ops", "N", &opt.history_ops, "room for so many per lcore, 64 bytes each",
-		1, 1 << 30),
-	APP_OPT("history-keys", "N", &opt.history_keys, "only those of the first N keys", 1,
+	APP_OPT("history-keys", "N", &opt.history_keys, "history: only of the first N keys", 1,
 		APP_KEYS_MAX),
-	APP_OPT("ranks", "N", &opt.ranks, "refuse to run with another number; 0: any", 0, 1024),
 	APP_CHOICE("insight", &opt.insight, "times of phases, histograms and telemetry", insights),
 	APP_OPT("sweep", "AXES", &opt.sweep,
 		"a run for each value of an option, as clients=1,2,4/backend=copyrpc,ucx"),
@@ -266,12 +262,6 @@ kv_options_check_ranks(const struct kv_options *o, uint32_t ranks)
 {
 	uint64_t keys = o->keys * ranks, writers = 1 + ranks * o->clients;
 
-	if (o->ranks != 0 && o->ranks != ranks)
-		return app_fail_once(
-			"--ranks %u was asked for, but %u %s started; start it with mpirun "
-			"-n %u or srun -n %u",
-			(unsigned int)o->ranks, ranks, ranks == 1 ? "was" : "were",
-			(unsigned int)o->ranks, (unsigned int)o->ranks);
 	if (ranks * o->daemons > CRPC_KV_OWNERS_MAX)
 		return app_fail_once("--daemons %u on %u ranks are more than %u in all; give fewer",
 			(unsigned int)o->daemons, ranks, CRPC_KV_OWNERS_MAX);

@@ -89,7 +89,6 @@ struct kv_options {
 	const char *json;
 	const char *hgrm;
 	unsigned int preset;
-	uint64_t ranks;   /**< 0: as many as the launcher started. */
 	const char *name; /**< Of the ipc segment; NULL: from the job and rank. */
 	uint64_t trust_uid; /**< Clients attach to this user's, too; 0: no other. */
 };
