@@ -54,6 +54,17 @@ struct app_list {
 	uint64_t v[APP_LIST_MAX];
 };
 
+/** The largest number of a list; 0 of none. */
+static inline uint64_t
+app_list_max(const struct app_list *l)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < l->n; i++)
+		most = crpc_max(most, l->v[i]);
+	return most;
+}
+
 /** One option. */
 struct app_opt {
 	const char *name; /**< Without the dashes. */

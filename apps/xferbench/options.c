@@ -136,10 +136,8 @@ xb_options_help(int argc, char *const *argv)
 uint64_t
 xb_options_memory(const struct xb_opt *o)
 {
-	uint64_t most = 0;
+	uint64_t most = app_list_max(&o->sizes);
 
-	for (uint32_t i = 0; i < o->sizes.n; i++)
-		most = crpc_max(most, o->sizes.v[i]);
 	if (o->preset == XB_TARGETS)
 		most = crpc_max(most, UINT64_C(64) << 20);
 	if (o->preset == XB_ARRAYS)
