@@ -9,14 +9,13 @@
 /* Memory that the clients' histories may take together, bytes. */
 #define VERIFY_BYTES_MAX (UINT64_C(4) << 30)
 
-static const char *const dists[] = {"uniform", "zipf", "latest", NULL};
+const char *const kv_dist_names[] = {"uniform", "zipf", "latest", NULL};
 static const char *const ycsbs[] = {"none", "a", "b", "c", "d", "e", "f", NULL};
-const char *const kv_flush_names[] = {"clocked", "immediate", "deferred", "hold", "compare", NULL};
 static const char *const routes[] = {"daemon", "client", NULL};
 static const char *const delegates[] = {"none", "flux", NULL};
 const char *const kv_backend_names[KV_BACKENDS + 1] = {
 	"copyrpc", "delegation", "direct", "ucx", "erpc", NULL};
-static const char *const insights[] = {"on", "off", "ab", NULL};
+static const char *const insights[] = {"on", "off", NULL};
 static const char *const presets[] = {"none", "seed000", "seed001", "paper", NULL};
 
 _Static_assert(CRPC_COPYRPC_CLOCKED == 0 && CRPC_COPYRPC_IMMEDIATE == 1 &&
@@ -100,17 +99,13 @@ static struct kv_options opt;
 static const struct app_opt options[] = {
 	APP_OPT("attach", "NAME", &opt.name, "segment of the daemon (its --name)"),
 	APP_TRUST_UID(&opt.trust_uid),
-	APP_OPT("history", "PATH", &opt.history,
-		"write every call and answer to PATH, for crpc-lincheck"),
-	APP_OPT("history-ops", "N", &opt.history_ops, "room for so many, 64 bytes each", 1,
-		1 << 30),
 
 	APP_CLIENTS(&opt.clients, "of each rank; a closed loop without --rate", 1,
 		APP_LOAD_CLIENTS_MAX),
 	APP_DEPTH(&opt.qd, "each client", APP_LOAD_DEPTH_MAX),
 	APP_OPT("read-ratio", "R", &opt.read_ratio, "part of the operations that read", 0, 1),
 	APP_OPT("delete-ratio", "R", &opt.delete_ratio, "part that deletes; the rest writes", 0, 1),
-	APP_CHOICE("dist", &opt.dist, "which keys are drawn", dists),
+	APP_CHOICE("dist", &opt.dist, "which keys are drawn", kv_dist_names),
 	APP_OPT("skew", "X", &opt.skew, "exponent of zipf and latest", 0.01, 5),
 	APP_OPT("scan", "N", &opt.scan,
 		"reads are scans: gets of 1 to N keys in a row, each an operation; 0: not", 0,
@@ -131,6 +126,11 @@ static const struct app_opt options[] = {
 	APP_CPU_COUNTERS(&opt.counters, "operation"),
 	APP_JSON(&opt.json),
 	APP_OPT("hgrm", "FILE", &opt.hgrm, "write the latency distribution (HdrHistogram text)"),
+	APP_OPT("history", "PATH", &opt.history,
+		"write every call and answer to PATH, of benchkv PATH.RANK.LCORE, for "
+		"crpc-lincheck"),
+	APP_OPT("history-ops", "N", &opt.history_ops, "room for so many per file, 64 bytes each",
+		1, 1 << 30),
 	APP_CHOICE("idle", &opt.idle, "what a loop without work does", app_idle_names),
 	APP_FLAG("quiet", &opt.quiet, "no progress lines"),
 
@@ -160,8 +160,8 @@ static const struct app_opt options[] = {
 	APP_DEVICE(&opt.device),
 	APP_UCX_TLS(&opt.ucx_tls),
 	APP_TRANSPORT(&opt.transport, "requests to other ranks", app_transport_names),
-	APP_FLOW(&opt.flow, app_flow_names),
-	APP_FLUSH(&opt.flush, " for other ranks; compare: the first three in turn", kv_flush_names),
+	APP_FLOW(&opt.flow),
+	APP_FLUSH(&opt.flush, " for other ranks"),
 	APP_OPT("hold-us", "US", &opt.hold_us,
 		"flush hold: how long answers wait for company; 0: it adapts itself", 0, 10000),
 	APP_FLAG("colocate", &opt.colocate,
@@ -169,17 +169,9 @@ static const struct app_opt options[] = {
 		"daemons)"),
 	APP_OPT("name", "NAME", &opt.name, "name of the segments, in place of benchkv.PID"),
 
-	APP_OPT("history", "PATH", &opt.history,
-		"write every call and answer to PATH.RANK.LCORE, for crpc-lincheck"),
-	APP_OPT("history-ops", "N", &opt.history_ops, "room for so many per lcore, 64 bytes each",
-		1, 1 << 30),
-	APP_OPT("history-keys", "N", &opt.history_keys, "only those of the first N keys", 1,
+	APP_OPT("history-keys", "N", &opt.history_keys, "history: only of the first N keys", 1,
 		APP_KEYS_MAX),
-	APP_OPT("ranks", "N", &opt.ranks, "refuse to run with another number; 0: any", 0, 1024),
-	APP_CHOICE("insight", &opt.insight,
-		"times of phases, histograms and telemetry; ab: on and off in turn, and "
-		"what they cost",
-		insights),
+	APP_CHOICE("insight", &opt.insight, "times of phases, histograms and telemetry", insights),
 	APP_OPT("sweep", "AXES", &opt.sweep,
 		"a run for each value of an option, as clients=1,2,4/backend=copyrpc,ucx"),
 	APP_REPEAT(&opt.repeat, "points of the sweep, rising and falling in turn"),
@@ -209,11 +201,6 @@ check(const struct kv_options *o, enum kv_program program)
 	if (o->history != NULL && o->ttl_ms != 0)
 		return app_fail_once("--history knows all that happens to a key only without "
 				     "--ttl-ms; leave one of them out");
-	if (o->flush == KV_FLUSH_COMPARE &&
-		(o->insight == KV_INSIGHT_AB || o->backend != KV_BACKEND_COPYRPC))
-		return app_fail_once(
-			"--flush compare: slices differ by the policy of the daemons, so "
-			"only with --backend copyrpc and without --insight ab");
 	if ((o->transport != CRPC_RDMA_RC || o->flow != CRPC_COPYRPC_FLOW_WINDOW) &&
 		o->backend != KV_BACKEND_COPYRPC && o->backend != KV_BACKEND_DELEGATION)
 		return app_fail_once(
@@ -275,12 +262,6 @@ kv_options_check_ranks(const struct kv_options *o, uint32_t ranks)
 {
 	uint64_t keys = o->keys * ranks, writers = 1 + ranks * o->clients;
 
-	if (o->ranks != 0 && o->ranks != ranks)
-		return app_fail_once(
-			"--ranks %u was asked for, but %u %s started; start it with mpirun "
-			"-n %u or srun -n %u",
-			(unsigned int)o->ranks, ranks, ranks == 1 ? "was" : "were",
-			(unsigned int)o->ranks, (unsigned int)o->ranks);
 	if (ranks * o->daemons > CRPC_KV_OWNERS_MAX)
 		return app_fail_once("--daemons %u on %u ranks are more than %u in all; give fewer",
 			(unsigned int)o->daemons, ranks, CRPC_KV_OWNERS_MAX);

@@ -19,11 +19,8 @@ enum kv_backend_number {
 	KV_BACKENDS,
 };
 
-/** --flush compare: clocked, immediate and deferred in turn, slice by slice. */
-#define KV_FLUSH_COMPARE (CRPC_COPYRPC_HOLD + 1)
-
-/** Names of enum crpc_copyrpc_flush_policy and of the comparison; ends with NULL. */
-extern const char *const kv_flush_names[];
+/** Names of enum app_dist; ends with NULL. */
+extern const char *const kv_dist_names[];
 
 /** Their names; ends with NULL. */
 extern const char *const kv_backend_names[KV_BACKENDS + 1];
@@ -44,7 +41,6 @@ enum kv_delegate {
 enum kv_insight {
 	KV_INSIGHT_ON,
 	KV_INSIGHT_OFF,
-	KV_INSIGHT_AB, /**< On and off in turn, slice by slice, to measure what it costs. */
 };
 
 /** All options; the defaults stand in options.c. */
@@ -78,7 +74,7 @@ struct kv_options {
 	const char *device;
 	unsigned int transport; /**< enum crpc_rdma_transport. */
 	unsigned int flow;      /**< enum crpc_copyrpc_flow. */
-	unsigned int flush; /**< enum crpc_copyrpc_flush_policy, or KV_FLUSH_COMPARE. */
+	unsigned int flush; /**< enum crpc_copyrpc_flush_policy. */
 	double hold_us;     /**< Flush hold: the longest; 0: it adapts itself. */
 	unsigned int idle;  /**< enum app_idle. */
 	unsigned int route;    /**< enum kv_route. */
@@ -93,7 +89,6 @@ struct kv_options {
 	const char *json;
 	const char *hgrm;
 	unsigned int preset;
-	uint64_t ranks;   /**< 0: as many as the launcher started. */
 	const char *name; /**< Of the ipc segment; NULL: from the job and rank. */
 	uint64_t trust_uid; /**< Clients attach to this user's, too; 0: no other. */
 };

@@ -88,8 +88,7 @@ fill_conf(struct kv_rank *r)
 		.device = o->device,
 		.link = {.transport = (enum crpc_rdma_transport)o->transport,
 			.flow = (enum crpc_copyrpc_flow)o->flow},
-		.flush = o->flush == KV_FLUSH_COMPARE ? CRPC_COPYRPC_CLOCKED
-						      : (enum crpc_copyrpc_flush_policy)o->flush,
+		.flush = (enum crpc_copyrpc_flush_policy)o->flush,
 		.hold_ns = (uint64_t)(o->hold_us * 1e3),
 		.timeout_ns = kv_timeout_ns(&r->boot),
 		.by_number = o->delegate == KV_DELEGATE_FLUX,
@@ -305,9 +304,11 @@ fill_seat(struct kv_rank *r, struct kv_seat *s, const struct kv_place *place)
 	struct crpc_kv_parts parts;
 	int rc = 0;
 
-	for (uint32_t i = place->daemon_from; i < place->daemon_to; i++)
+	for (uint32_t i = place->daemon_from; i < place->daemon_to; i++) {
+		crpc_kv_daemon_insight(r->daemon[i], r->opt.insight == KV_INSIGHT_ON);
 		for (uint32_t k = i + 1; k < place->daemon_to; k++)
 			crpc_kv_daemon_join(r->daemon[i], r->daemon[k]);
+	}
 	s->run = &r->run;
 	s->daemon = &r->daemon[place->daemon_from];
 	s->port = &r->wire.port[place->daemon_from];
@@ -447,8 +448,6 @@ kv_rank_result(const struct kv_rank *r, struct kv_result *out)
 		if (run->seat[i].perf_rc != 0)
 			out->counters_rc = run->seat[i].perf_rc;
 	}
-	if (run->slice != NULL && kv_run_compares(run->opt))
-		kv_result_compare(out, run->slice, run->slice_kind, run->slices);
 	kv_result_slices(out, run->slice, run->slices);
 }
 
@@ -459,7 +458,6 @@ kv_rank_close(struct kv_rank *r)
 		app_load_fini(&r->run.seat[i].load);
 	free(r->run.seat);
 	free(r->run.slice);
-	free(r->run.slice_kind);
 	app_keys_fini(&r->load_conf.keys);
 	kv_backend_close(&r->wire);
 	r->disturbed = r->service != NULL &&

@@ -8,7 +8,6 @@
 #include "app_out.h"
 #include "report.h"
 
-static const char *const dists[] = {"uniform", "zipf", "latest"};
 static const char *const paths[CRPC_KV_PATHS] = {
 	[CRPC_KV_LOCAL] = "local", [CRPC_KV_FORWARDED] = "forwarded", [CRPC_KV_REMOTE] = "remote"};
 
@@ -114,15 +113,15 @@ add_work(json_t *row, const struct kv_options *opt)
 	app_row_set(row, "{s:I,s:I,s:I,s:s*,s:f,s:s,s:b,s:I,s:b}", "keys", INT(opt->keys),
 		"key_size", INT(opt->key_size), "value_size",
 		INT(opt->value_size), "value_sizes", opt->value_sizes, "read_ratio",
-		opt->read_ratio, "dist", dists[opt->dist], "rmw", opt->rmw, "scan", INT(opt->scan),
-		"verify", opt->verify);
+		opt->read_ratio, "dist", kv_dist_names[opt->dist], "rmw", opt->rmw, "scan",
+		INT(opt->scan), "verify", opt->verify);
 }
 
 /* How requests to other ranks travel; only copyrpc has all of it. */
 static void
 add_policies(json_t *row, const struct kv_options *opt)
 {
-	app_row_set(row, "{s:s,s:s,s:s}", "flush", kv_flush_names[opt->flush], "transport",
+	app_row_set(row, "{s:s,s:s,s:s}", "flush", app_flush_names[opt->flush], "transport",
 		app_transport_names[opt->transport], "flow", app_flow_names[opt->flow]);
 }
 
@@ -223,20 +222,6 @@ add_requests(json_t *row, const struct crpc_kv_stats *c)
 		INT(c->timed), "taken_per_turn", json_counts(c->taken, CRPC_KV_TAKEN_BUCKETS));
 }
 
-static void
-add_compared(json_t *row, const struct kv_compared *c)
-{
-	/* Only --flush compare has slices of a third kind: clocked against the better of two. */
-	bool flush = c->ops[2] > 0;
-	struct app_figure f = c->of[flush && c->of[1].median >= c->of[2].median ? 2 : 1];
-
-	f.n = (uint32_t)c->pairs;
-	app_row_figure(row, flush ? "ratio_clocked" : "ratio_insight", &f, "ratio");
-	if (flush)
-		app_row_set(row, "{s:{s:f,s:f,s:f}}", "flush_ops_per_s", kv_flush_names[0],
-			c->ops[0], kv_flush_names[1], c->ops[1], kv_flush_names[2], c->ops[2]);
-}
-
 static struct app_trial
 trial_of(const struct kv_conditions *cond, const struct kv_result *r)
 {
@@ -277,7 +262,7 @@ print(const struct kv_conditions *cond, const char *label, const struct kv_resul
 		"failed_time", "failed_memory", "failed_other", "scans", "not_found", "conflicts",
 		"no_space", "verify_errors", "faults", "little", "little_ratio",
 		"offered_ops_per_s", "keeps_up", "lag_us", "pause_us", "counters_per_op",
-		"counters_error", "ratio_clocked", "ratio_insight", "flush_ops_per_s", NULL};
+		"counters_error", NULL};
 	const struct app_trial t = trial_of(cond, r);
 	json_t *rows = json_array(), *way;
 	const struct crpc_hist *h;
@@ -327,8 +312,6 @@ kv_report(FILE *json, const struct kv_conditions *cond, const struct kv_options 
 	add_load(row, opt, r);
 	add_checks(row, r);
 	add_requests(row, &r->sum.of);
-	if (r->compared.pairs != 0)
-		add_compared(row, &r->compared);
 	if (strcmp(record, "total") == 0) {
 		add_policies(row, opt);
 		app_row_set(row, "{s:o,s:o}", "lat_hist_us", json_hist(r),

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdlib.h>
-
 #include "app_env.h"
 #include "result.h"
 
@@ -86,27 +84,12 @@ kv_result_add_daemon(
 }
 
 static void
-figure_add(struct app_figure *total, const struct app_figure *f, double part)
+figure_add(struct app_figure *total, const struct app_figure *f)
 {
-	total->median += part * f->median;
-	total->min += part * f->min;
-	total->max += part * f->max;
+	total->median += f->median;
+	total->min += f->min;
+	total->max += f->max;
 	total->n = (uint32_t)crpc_max(total->n, f->n);
-}
-
-/* Shares: the mean of the ranks, as they come. Rates: the sum. */
-static void
-compared_add(struct kv_compared *total, const struct kv_compared *c, uint32_t ranks)
-{
-	struct app_figure mean;
-
-	total->pairs += c->pairs;
-	for (uint32_t i = 0; i < KV_KINDS_MAX; i++) {
-		mean = total->of[i];
-		figure_add(&total->of[i], &mean, -1.0 / ranks);
-		figure_add(&total->of[i], &c->of[i], 1.0 / ranks);
-		total->ops[i] += c->ops[i];
-	}
 }
 
 void
@@ -128,12 +111,11 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 		offsetof(struct kv_result, served) + sizeof(r->served) - words, 1);
 	total->daemons += r->daemons;
 	daemon_add(&total->sum, &r->sum);
-	figure_add(&total->rate, &r->rate, 1);
+	figure_add(&total->rate, &r->rate);
 	for (uint32_t f = 0; f < KV_SLICES_MAX; f++)
 		total->slice[f] += r->slice[f];
 	for (uint32_t f = 0; f < APP_PAUSES; f++)
 		total->pause_over[f] += r->pause_over[f];
-	compared_add(&total->compared, &r->compared, total->ranks);
 	total->steal_pct = r->steal_pct > total->steal_pct ? r->steal_pct : total->steal_pct;
 	total->away_pct = r->away_pct > total->away_pct ? r->away_pct : total->away_pct;
 	total->counters_rc = r->counters_rc != 0 ? r->counters_rc : total->counters_rc;
@@ -171,39 +153,6 @@ kv_result_distrusted(const struct kv_result *r, enum app_state state)
 {
 	return r->in_flight > 0 && r->interrupted == 0 && r->lost_peers == 0 &&
 		!kv_result_noisy(r, state) && !kv_result_little_holds(r);
-}
-
-/* Median and quarters. Sorts @v. */
-static struct app_figure
-quarters(double *v, uint32_t n)
-{
-	struct app_figure f = app_figure_of(v, n);
-
-	return n == 0 ? f : (struct app_figure){f.median, v[n / 4], v[n * 3 / 4], n};
-}
-
-void
-kv_result_compare(struct kv_result *r, const double *slice, const uint8_t *kind, uint64_t n)
-{
-	double *v = calloc(2 * n + 1, sizeof(*v));
-	struct kv_compared *c = &r->compared;
-	uint32_t k;
-
-	for (uint8_t what = 0; v != NULL && what < KV_KINDS_MAX; what++) {
-		for (uint32_t i = k = 0; i < n; i++)
-			if (kind[i] == what)
-				v[k++] = slice[i];
-		c->ops[what] = quarters(v, k).median;
-		for (uint32_t i = k = 0; what != 0 && i + 1 < n; i++) {
-			if (kind[i] == 0 && kind[i + 1] == what && slice[i + 1] > 0)
-				v[k++] = slice[i] / slice[i + 1];
-			if (kind[i] == what && kind[i + 1] == 0 && slice[i] > 0)
-				v[k++] = slice[i + 1] / slice[i];
-		}
-		c->of[what] = quarters(v, k);
-		c->pairs += k;
-	}
-	free(v);
 }
 
 void

@@ -41,20 +41,6 @@ struct kv_daemon_counts {
 	uint32_t peers;   /**< Endpoints to other ranks. */
 };
 
-/** Kinds of slices that a run can compare. */
-#define KV_KINDS_MAX 4
-
-/**
- * Slices of kind 0 against those before and after, which are of other kinds, so that the moods of
- * the machine cancel out.
- */
-struct kv_compared {
-	uint64_t pairs;
-	/** Rate in kind 0 / in neighbours of that kind; least and most are quarters. */
-	struct app_figure of[KV_KINDS_MAX];
-	double ops[KV_KINDS_MAX];         /**< Of each kind: the median per second. */
-};
-
 /** One rank, or all of them. About 90 KiB. */
 struct kv_result {
 	uint64_t size; /**< Of this struct: another build is refused. */
@@ -85,7 +71,6 @@ struct kv_result {
 	/** Part of all moments at which a daemon's next turn was further away than
 	 *  app_pause_us[i]; the worst daemon of a rank, the sum over ranks. */
 	double pause_over[APP_PAUSES];
-	struct kv_compared compared; /**< --insight ab, --flush compare. */
 	double steal_pct;
 	double away_pct; /**< Time in which something else had the daemon's core; largest of all. */
 	/** Why there are none; 0: there are some, or none asked. */
@@ -141,9 +126,6 @@ bool kv_result_noisy(const struct kv_result *r, enum app_state state);
  * was interrupted is too short for a verdict.
  */
 bool kv_result_distrusted(const struct kv_result *r, enum app_state state);
-
-/** Compare the kinds of slices; before kv_result_slices(), which puts them in another order. */
-void kv_result_compare(struct kv_result *r, const double *slice, const uint8_t *kind, uint64_t n);
 
 /** Median, least and most of the slices of a run. */
 void kv_result_slices(struct kv_result *r, double *slice, uint64_t n);

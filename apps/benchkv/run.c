@@ -141,42 +141,6 @@ seat_turn(struct kv_seat *s, uint64_t now)
 	return work + app_load_turn(&s->load, now);
 }
 
-/* Kinds of slices. Insight: 0 with it, 1 without. Flush: these. */
-static const enum crpc_copyrpc_flush_policy flush_kinds[] = {
-	CRPC_COPYRPC_CLOCKED, CRPC_COPYRPC_IMMEDIATE, CRPC_COPYRPC_DEFERRED};
-#define KIND_BLIND 1
-
-bool
-kv_run_compares(const struct kv_options *opt)
-{
-	return opt->insight == KV_INSIGHT_AB || opt->flush == KV_FLUSH_COMPARE;
-}
-
-/* Of the host's n-th slice. Every second one is of kind 0 and has neighbours of all others. */
-static int
-kind_of(const struct kv_options *opt, uint64_t n)
-{
-	if (n % 2 == 0)
-		return 0;
-	return opt->flush == KV_FLUSH_COMPARE ? 1 + (int)(n / 2 % 2) : KIND_BLIND;
-}
-
-static void
-seat_kind(struct kv_seat *s)
-{
-	int kind = crpc_load_relaxed(&s->run->kind);
-
-	if (crpc_likely(kind == s->kind))
-		return;
-	s->kind = kind;
-	for (uint32_t i = 0; i < s->daemons; i++) {
-		if (s->run->opt->flush == KV_FLUSH_COMPARE)
-			crpc_kv_daemon_flush(s->daemon[i], flush_kinds[kind]);
-		else
-			crpc_kv_daemon_insight(s->daemon[i], kind != KIND_BLIND);
-	}
-}
-
 /* A turn ends. One that was longer than any work makes it was none of ours. */
 static inline void
 seat_pause(struct kv_seat *s, uint64_t now)
@@ -204,7 +168,6 @@ seat_watch(struct kv_seat *s, uint64_t now)
 {
 	for (uint32_t i = 0; i < s->daemons; i++)
 		crpc_kv_daemon_watch(s->daemon[i], now);
-	seat_kind(s);
 	if (s->load.link == NULL)
 		return;
 	if (crpc_load_relaxed(&s->run->leaving) == 0)
@@ -299,12 +262,6 @@ begin_measure(struct kv_run *run, uint64_t now)
 	run->stop_at = now + (uint64_t)(run->opt->seconds * 1e9);
 	run->slice_at = now + SLICE_NS;
 	run->slice_ops = served(run);
-	run->slice_whole = true;
-	if (kv_run_compares(run->opt)) {
-		/* Slices of all ranks of a host begin together, so that they are of one kind. */
-		run->slice_at = (now / SLICE_NS + 1) * SLICE_NS;
-		run->slice_whole = false;
-	}
 	crpc_store_release(&run->phase, APP_LOAD_MEASURE); /* R1 */
 }
 
@@ -322,18 +279,10 @@ take_slice(struct kv_run *run, uint64_t now)
 
 	if (now < run->slice_at || run->slices == run->slices_max)
 		return;
-	if (run->slice_whole) {
-		run->slice_kind[run->slices] = (uint8_t)crpc_load_relaxed(&run->kind);
-		run->slice[run->slices++] = (double)(ops - run->slice_ops) * 1e9 /
-			(double)(now - run->slice_at + SLICE_NS);
-	}
+	run->slice[run->slices++] =
+		(double)(ops - run->slice_ops) * 1e9 / (double)(now - run->slice_at + SLICE_NS);
 	run->slice_ops = ops;
 	run->slice_at = now + SLICE_NS;
-	if (!kv_run_compares(run->opt))
-		return;
-	run->slice_whole = true;
-	run->slice_at = (now / SLICE_NS + 1) * SLICE_NS;
-	crpc_store_relaxed(&run->kind, kind_of(run->opt, now / SLICE_NS));
 }
 
 static void
@@ -496,10 +445,8 @@ kv_run_loop(struct kv_run *run)
 {
 	run->slices_max = (uint64_t)(run->opt->seconds * 1e9 / SLICE_NS) + 1;
 	run->slice = calloc(run->slices_max, sizeof(*run->slice));
-	run->slice_kind = calloc(run->slices_max, 1);
-	if (run->slice == NULL || run->slice_kind == NULL)
+	if (run->slice == NULL)
 		return -ENOMEM;
-	crpc_store_relaxed(&run->kind, run->opt->insight == KV_INSIGHT_OFF ? KIND_BLIND : 0);
 	for (uint32_t i = 1; i < run->seats; i++)
 		rte_eal_remote_launch(seat_main, &run->seat[i], run->seat[i].lcore);
 	loop(run);

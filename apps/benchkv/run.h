@@ -44,7 +44,6 @@ struct kv_seat {
 	struct crpc_idle idle;
 	enum app_load_phase phase;
 	bool stop_sent;
-	int kind; /**< Of the slice, as its daemons were notified. */
 	unsigned int lcore;
 	uint64_t measure_from, away_begin; /**< Begin of the window; app_measure_away_ns() then. */
 	double away_pct;      /**< Part of the window in which the thread waited for its core. */
@@ -79,16 +78,9 @@ struct kv_run {
 	uint8_t reported[APP_RANKS_MAX]; /**< Which. */
 	uint32_t lost_at_end; /**< Peers lost before the window's end was reached by all. */
 	double *slice;
-	uint8_t *slice_kind; /**< Of each slice, where kinds are compared (run.c). */
-	_Atomic int kind;    /**< Of this slice. */
-	/** The one that has begun counts: where slices are compared it began on time. */
-	bool slice_whole;
 	uint64_t slices, slices_max, slice_at, slice_ops;
 	uint64_t progress_at, progress_ops;
 };
-
-/** Slices of several kinds take turns, to be compared. */
-bool kv_run_compares(const struct kv_options *opt);
 
 /**
  * Run from warm-up to end; returns when all ranks are done, or are not to be waited for.

@@ -289,7 +289,7 @@ lane_lost(struct app_group *g, struct app_lane *l)
 {
 	if (app_party_plays(g->party, 0) && !g->party->lost)
 		app_note("%s: %s; it is left out", l->text, l->why);
-	++*g->failed;
+	++g->party->failed;
 	l->ready = false;
 	lane_close(l);
 }
@@ -438,7 +438,7 @@ lane_missing(struct app_group *g, const char *name, const char *why)
 {
 	if (app_party_plays(g->party, 0))
 		app_note("%s is left out: %s", name, why);
-	++*g->failed;
+	++g->party->failed;
 }
 
 struct app_lane *
@@ -482,12 +482,12 @@ app_group_run(struct app_group *g)
 			lane_missing(g, l->name, "no slice gave a figure");
 		if (l->series[0].n == 0 || l->ops->row == NULL)
 			continue;
-		row = app_row(g->out, "result", &g->trial);
+		row = app_row(&g->party->out, "result", &g->trial);
 		app_row_set(row, "{s:s}", "transport", l->name);
 		l->ops->row(g, l, row);
 		json_array_append_new(rows, row);
 	}
-	return app_out_rows(g->out, NULL, &g->trial, rows);
+	return app_out_rows(&g->party->out, NULL, &g->trial, rows);
 }
 
 void

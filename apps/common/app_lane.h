@@ -129,11 +129,9 @@ struct app_lane {
 /** Lanes that are measured in turn, and so compared. What the caller sets comes first. */
 struct app_group {
 	struct app_party *party;
-	struct app_out *out;
 	const struct app_lane_ops *ops;
 	uint64_t rounds;
 	const char *what;     /**< Of the progress line. */
-	uint32_t *failed;     /**< Counts lanes that were left out. */
 	struct app_lane *lane[APP_LANES_MAX];
 	uint32_t n;
 	struct app_trial trial;

@@ -15,6 +15,7 @@ const char *app_opt_driver;
 const char *const app_idle_names[] = {"auto", "poll", "yield", NULL};
 const char *const app_transport_names[] = {"rc", "dc", NULL};
 const char *const app_flow_names[] = {"window", "read", "notify", NULL};
+const char *const app_flush_names[] = {"clocked", "immediate", "deferred", "hold", NULL};
 
 /* Where help texts begin, behind the longest option. */
 #define HELP_COLUMN 30
@@ -99,6 +100,12 @@ get_uint(const struct app_opt *opt, const char *text, uint64_t *out)
 	if ((double)v < opt->min || (double)v > opt->max)
 		return app_fail_once(
 			"--%s %s is out of range; give %s to %s", opt->name, text, min, max);
+	if (opt->pow2 && !crpc_is_pow2(v))
+		return app_fail_once("--%s %s is not a power of two; give one from %s to %s",
+			opt->name, text, min, max);
+	if (opt->unit != 0 && v % opt->unit != 0)
+		return app_fail_once(
+			"--%s %s is not a multiple of %u", opt->name, text, opt->unit);
 	*out = v;
 	return 0;
 }

@@ -31,8 +31,8 @@ enum app_idle {
 
 /** Their names; ends with NULL. */
 extern const char *const app_idle_names[];
-/** Transports of lib/rdma and flows of copyrpc, in the order of their numbers. */
-extern const char *const app_transport_names[], *const app_flow_names[];
+/** Transports of lib/rdma, flows and flush policies of copyrpc, in the order of their numbers. */
+extern const char *const app_transport_names[], *const app_flow_names[], *const app_flush_names[];
 
 /** What an option takes, by the type of its destination. */
 enum app_opt_type {
@@ -54,6 +54,17 @@ struct app_list {
 	uint64_t v[APP_LIST_MAX];
 };
 
+/** The largest number of a list; 0 of none. */
+static inline uint64_t
+app_list_max(const struct app_list *l)
+{
+	uint64_t most = 0;
+
+	for (uint32_t i = 0; i < l->n; i++)
+		most = crpc_max(most, l->v[i]);
+	return most;
+}
+
 /** One option. */
 struct app_opt {
 	const char *name; /**< Without the dashes. */
@@ -63,6 +74,8 @@ struct app_opt {
 	const char *help;
 	double min, max;
 	const char *const *choices; /**< Ends with NULL. */
+	uint32_t unit; /**< Whole numbers are multiples of it; 0: any. */
+	bool pow2;     /**< They are powers of two. */
 };
 
 /** An option: help, least and greatest, or .choices; the help adds these and the default. */
@@ -86,10 +99,11 @@ struct app_opt {
 #define APP_CHOICE(name, to, of, names) APP_OPT(name, "NAME", to, of, .choices = names)
 #define APP_TRANSPORT(to, of, names)    APP_CHOICE("transport", to, "what carries " of, names)
 #define APP_BACKEND(to, of, names)      APP_CHOICE("backend", to, "how requests travel" of, names)
-#define APP_FLUSH(to, of, names)        APP_CHOICE("flush", to, "when messages leave" of, names)
-#define APP_FLOW(to, names)             APP_CHOICE("flow", to, "copyrpc: flow control", names)
+#define APP_FLUSH(to, of)                                                                          \
+	APP_CHOICE("flush", to, "when messages leave" of, app_flush_names)
+#define APP_FLOW(to) APP_CHOICE("flow", to, "copyrpc: flow control", app_flow_names)
 #define APP_PRESET(to, of, names)       APP_CHOICE("preset", to, of, names)
-#define APP_SIZE(to, of, min, max)      APP_OPT("size", "BYTES", to, "size of " of, min, max)
+#define APP_SIZE(to, of, min, ...) APP_OPT("size", "BYTES", to, "size of " of, min, __VA_ARGS__)
 #define APP_DEPTH(to, of, max)          APP_OPT("depth", "N", to, "open calls of " of, 1, max)
 #define APP_CLIENTS(to, of, min, max)   APP_OPT("clients", "N", to, "clients " of, min, max)
 #define APP_BURST(to, of)               APP_OPT("burst", "N", to, "messages " of, 1, 64)

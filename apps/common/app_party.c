@@ -19,8 +19,6 @@
 #define OVER    1u
 #define FAILED  2u
 #define LOOK_NS 1000000u
-/* Lines in flight while their rate is measured. */
-#define LINES 1024u
 /* The segment in which two ranks of a host play the ping-pong. */
 #define KIND      CRPC_SHM_KIND('A', 'P', 'P', 'C')
 #define AT        4096
@@ -242,21 +240,6 @@ app_party_line_ns(struct app_party *p)
 	return app_party_max(p, p->line_ns);
 }
 
-double
-app_party_line_rate(struct app_party *p)
-{
-	struct app_lines *lines = &app_process_shared(p->process)->lines;
-
-	if (p->side == 0)
-		app_lines_begin(lines, APP_LINES_NS);
-	if (app_party_barrier(p) != 0)
-		return 0;
-	app_lines_move(p->side == 0 ? lines : NULL, p->side == 0 ? NULL : lines, LINES);
-	if (app_party_barrier(p) != 0)
-		return 0;
-	return (double)crpc_load_relaxed(&lines->freed) * 1e3 / APP_LINES_NS;
-}
-
 /* Two ranks of one host: a segment that both have mapped. */
 static void
 court_open(struct app_party *p)
@@ -454,7 +437,7 @@ app_party_start_process(struct app_party *p, const struct app_args *args)
 
 /* Print the machine, where the sides are, and how far apart. */
 static void
-out_open(struct app_party *p, struct app_out *out, const char *app)
+out_open(struct app_party *p, const char *app)
 {
 	const char *where = p->place == APP_PLACE_SAME ? "both sides on lcore"
 		: p->place != APP_PLACE_RANK           ? "lcores"
@@ -462,7 +445,7 @@ out_open(struct app_party *p, struct app_out *out, const char *app)
 						       : "lcores of two ranks on two hosts";
 	double line = app_party_line_ns(p);
 
-	app_out_open(out, app, where, p->lcores, NULL);
+	app_out_open(&p->out, app, where, p->lcores, NULL);
 	if (p->port_gbps > 0)
 		printf("the device's port: %.2f GB/s\n", p->port_gbps);
 	if (p->court != NULL)
@@ -472,25 +455,25 @@ out_open(struct app_party *p, struct app_out *out, const char *app)
 }
 
 int
-app_party_run(struct app_party *p, struct app_out *out, const struct app_bench *b)
+app_party_run(struct app_party *p, const struct app_bench *b)
 {
 	int rc = 0;
 
 	app_fail_hold(true);
 	if (b->json != NULL && app_party_plays(p, 0)) {
-		out->json = app_json_open("json", b->json);
-		rc = out->json == NULL ? APP_EXIT_USAGE : 0;
+		p->out.json = app_json_open("json", b->json);
+		rc = p->out.json == NULL ? APP_EXIT_USAGE : 0;
 	}
 	if (rc == 0 && b->prepare != NULL)
 		rc = b->prepare(b->arg);
 	rc = app_party_agree(p, "prepare", rc);
 	if (rc == 0) {
-		out_open(p, out, b->name);
+		out_open(p, b->name);
 		rc = b->run(b->arg);
 	}
-	app_out_close(out, app_party_stopped(p) && !p->lost && p->side == 0);
+	app_out_close(&p->out, app_party_stopped(p) && !p->lost && p->side == 0);
 	if (rc == 0)
-		return *b->failed != 0 || p->lost ? APP_EXIT_RUN : APP_EXIT_OK;
+		return p->failed != 0 || p->lost ? APP_EXIT_RUN : APP_EXIT_OK;
 	return rc < 0 ? APP_EXIT_RUN : rc;
 }
 

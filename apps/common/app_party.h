@@ -51,6 +51,8 @@ struct app_party {
 	long id;          /**< Processes: the same in both, unique on this host. */
 	char lcores[160]; /**< Of both sides, as text. */
 	double port_gbps; /**< Two hosts: rate of the device's port, GB/s; 0: unknown. */
+	struct app_out out;
+	uint32_t failed; /**< Lanes that could not be measured, or were wrong. */
 	struct app_boot boot;
 	struct app_flag *flag;       /**< Of each side. */
 	struct app_court *court;     /**< NULL: no ping-pong. */
@@ -99,14 +101,13 @@ struct app_bench {
 	/** Measure: 0, -errno, or an exit code. */
 	int (*run)(void *arg);
 	void *arg;
-	uint32_t *failed; /**< Lanes that were left out. */
 };
 
 /**
  * Prepare on both sides, print the machine, where the sides are and how far apart, measure, close
  * the results, report an interruption: the exit code.
  */
-int app_party_run(struct app_party *p, struct app_out *out, const struct app_bench *b);
+int app_party_run(struct app_party *p, const struct app_bench *b);
 
 /** True if a signal came, or the peer is lost: finish, print what is known. */
 bool app_party_stopped(const struct app_party *p);
@@ -167,8 +168,5 @@ void app_party_fail(struct app_party *p, int side);
 
 /** Round trip of a line between the sides, ns; 0 where they do not play. */
 double app_party_line_ns(struct app_party *p);
-
-/** Processes: lines per second that side 1 can read from side 0, in millions. */
-double app_party_line_rate(struct app_party *p);
 
 #endif

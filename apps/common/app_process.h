@@ -30,7 +30,6 @@ struct app_flag {
 struct app_shared {
 	struct app_flag flag[2];
 	struct app_court court;
-	struct app_lines lines;
 };
 
 struct app_process;

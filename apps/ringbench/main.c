@@ -13,8 +13,6 @@ unsigned int rb_lcore[RB_LCORES_MAX];
 uint32_t rb_lcores;
 
 static struct app_party party = {.lcores_max = RB_LCORES_MAX};
-static struct app_out out;
-static uint32_t failed;
 
 static int
 run(void *arg)
@@ -38,10 +36,7 @@ run(void *arg)
 				c.size = (uint32_t)o->sizes.v[m];
 				c.burst = one ? 1 : (uint32_t)o->bursts.v[b];
 				c.inflight = one ? 1 : (uint32_t)o->depth;
-				g = (struct app_group){.party = &party,
-					.out = &out,
-					.what = "ringbench",
-					.failed = &failed};
+				g = (struct app_group){.party = &party, .what = "ringbench"};
 				rc = rb_case_run(o, &c, &g);
 			}
 	return rc;
@@ -90,8 +85,8 @@ main(int argc, char **argv)
 	rc = app_party_start(&party, &args, NULL);
 	if (rc != 0)
 		return rc;
-	rc = app_party_run(&party, &out,
-		&(struct app_bench){"ringbench", o->json, prepare, run, o, &failed});
+	rc = app_party_run(
+		&party, &(struct app_bench){"ringbench", o->json, prepare, run, o});
 	app_party_end(&party);
 	return rc;
 }

@@ -32,12 +32,12 @@ static struct rb_opt opt = {
 static const struct app_opt opts[] = {
 	APP_TRANSPORT(&opt.transports, "messages", rb_transport_names),
 	APP_CHOICE("pattern", &opt.patterns, "how they travel", rb_pattern_names),
-	APP_SIZE(&opt.sizes, "a message, a power of two", 8, 256),
+	APP_SIZE(&opt.sizes, "a message, a power of two", 8, 256, .pow2 = true),
 	APP_BURST(&opt.bursts, "per call of the ring"),
 	APP_DEPTH(&opt.depth, "each pair of nodes", CRPC_FLUX_WINDOW_MAX),
 	APP_OPT("slots", "N", &opt.slots,
 		"slots of each ring, a power of two; without it twice the open calls",
-		CRPC_SPSC_DEPTH_MIN, CRPC_SPSC_DEPTH_MAX),
+		CRPC_SPSC_DEPTH_MIN, CRPC_SPSC_DEPTH_MAX, .pow2 = true),
 	APP_OPT("nodes", "N", &opt.nodes, "of flux and mesh; without it one per lcore", 2, 64),
 	APP_SECONDS(&opt.seconds, " per transport and round, in slices of 60 ms"),
 	APP_REPEAT(&opt.repeat, "transports, interleaved"),
@@ -51,18 +51,10 @@ check(void)
 {
 	if (opt.slots == 0) /* more only costs cache: the slots are used in turn */
 		opt.slots = crpc_pow2_ceil(2 * opt.depth);
-	if (!crpc_is_pow2(opt.slots))
-		return app_fail("--slots %lu is not a power of two; give one from %u to %u",
-			(unsigned long)opt.slots, CRPC_SPSC_DEPTH_MIN, CRPC_SPSC_DEPTH_MAX);
 	/* rte_ring and others hold slots - 1: a window of all slots would stand still. */
 	if (opt.depth >= opt.slots)
 		return app_fail("--depth %lu is not below the --slots %lu; give less",
 			(unsigned long)opt.depth, (unsigned long)opt.slots);
-	for (uint32_t i = 0; i < opt.sizes.n; i++)
-		if (!crpc_is_pow2(opt.sizes.v[i]))
-			return app_fail(
-				"--size %lu is not a power of two; give 8, 16, 32, 64, 128, 256",
-				(unsigned long)opt.sizes.v[i]);
 	return app_json_check("json", opt.json);
 }
 

@@ -294,11 +294,9 @@ struct app_group
 call_group(struct rpb_run *run)
 {
 	return (struct app_group){.party = run->party,
-		.out = &run->out,
 		.ops = &lane_ops,
 		.rounds = app_length_slices(&run->opt->length),
-		.what = run->layer->name,
-		.failed = &run->failed};
+		.what = run->layer->name};
 }
 
 struct call_lane *
@@ -392,7 +390,7 @@ call_targets(struct rpb_run *run, const struct call_goals *goals, uint32_t n,
 	printf("\ntargets\n");
 	for (uint32_t i = 0; i < done; i++) {
 		if (rc == 0)
-			rc = app_out_targets(&run->out, &g[i].trial, goals[i].target,
+			rc = app_out_targets(&run->party->out, &g[i].trial, goals[i].target,
 				CRPC_DIM(goals->target), fill, &g[i]);
 		group_fini(&g[i]);
 	}

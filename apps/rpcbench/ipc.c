@@ -46,7 +46,8 @@ static const struct app_opt opts[] = {
 	APP_CHOICE("mode", &opt.modes, "round trips, rate, or rate without answers", modes),
 	APP_CLIENTS(&opt.clients, "on one lcore", 1, CRPC_IPC_CLIENTS_MAX),
 	APP_DEPTH(&opt.depths, "each client; async only", CRPC_IPC_DEPTH_MAX),
-	APP_SIZE(&opt.sizes, "a request and of its answer, a multiple of 8", 8, CRPC_IPC_MSG_MAX),
+	APP_SIZE(&opt.sizes, "a request and of its answer, a multiple of 8", 8, CRPC_IPC_MSG_MAX,
+		.unit = 8),
 	APP_BURST(&opt.burst, "that a client sends at a stretch; async only"),
 	APP_OPT("connected", "N", &opt.connected,
 		"what idle clients cost: N connected of which --active call, and only those", 1,
@@ -146,7 +147,7 @@ ipc_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 	app_row_ratio(row, "ratio_line", sync && f.median > 0 ? line_ns / f.median : 0);
 	app_row_series(row, "time_server_call", &base->series[LANE_COST], &g->trial, "ns");
 	app_row_series(row, "time_server_empty_poll", &base->series[LANE_EMPTY], &g->trial, "ns");
-	app_row_set(row, "{s:f,s:f}", "line_ns", line_ns, "line_rate_mlps", l->run->line_rate);
+	app_row_set(row, "{s:f}", "line_ns", line_ns);
 	if (call_hist(g, base, &hist)) /* Of ticks. */
 		app_row_hist(row, "lat_ns", &hist, (double)crpc_clock.mult / 4294967296.0);
 	if (base->counter[0][0] != 0)
@@ -231,8 +232,6 @@ target_fill(const void *group, struct app_target *t)
 static int
 ipc_run(struct rpb_run *run)
 {
-	run->line_rate = app_party_line_rate(run->party);
-	printf("machine: %.0f M lines/s one way\n", run->line_rate);
 	return opt.preset == PRESET_TARGETS ? call_targets(run, goals, CRPC_DIM(goals), target_fill)
 					    : run_all(run);
 }
@@ -247,7 +246,6 @@ const struct rpb_layer rpb_layer_ipc = {
 	.nopts = CRPC_DIM(opts),
 	.ways = ways,
 	.nways = CRPC_DIM(ways),
-	.unit = 8,
 	.check = ipc_check,
 	.run = ipc_run,
 	.row = ipc_row,

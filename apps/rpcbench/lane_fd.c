@@ -79,34 +79,26 @@ fd_flush(struct fd_end *e)
 
 /* ---- side 1 ---- */
 
-/* Read the whole messages of one client, which wants no answer: how many, or -errno. */
-static int
-fd_swallow(struct fd_end *e, uint32_t size)
-{
-	int rc = fd_fill(e), n = 0;
-
-	for (; e->rx.end - e->rx.at >= size; e->rx.at += size, n++)
-		lane_read(e->rx.mem + e->rx.at, size, false, 0);
-	return rc < 0 ? rc : n;
-}
-
-/* Echo the whole messages of one client: how many, or -errno. */
+/* Echo the whole messages of one client, one-way ones only read: how many, or -errno. */
 static int
 fd_echo(struct fd_end *e, uint32_t size, bool oneway)
 {
 	uint32_t whole;
 	int rc;
 
-	if (oneway)
-		return fd_swallow(e, size);
 	if (e->tx.end != 0)
 		return fd_flush(e);
 	rc = fd_fill(e);
 	whole = e->rx.end / size;
 	if (rc < 0 || whole == 0)
 		return rc < 0 ? rc : 0;
-	memcpy(e->tx.mem, e->rx.mem, whole * size);
-	e->tx.end = e->rx.at = whole * size;
+	e->rx.at = whole * size;
+	for (uint32_t at = 0; oneway && at < e->rx.at; at += size)
+		lane_read(e->rx.mem + at, size, false, 0);
+	if (oneway)
+		return (int)whole;
+	memcpy(e->tx.mem, e->rx.mem, e->rx.at);
+	e->tx.end = e->rx.at;
 	rc = fd_flush(e);
 	return rc < 0 ? rc : (int)whole;
 }

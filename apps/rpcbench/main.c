@@ -83,10 +83,6 @@ layer_parse(const struct rpb_layer *layer, int argc, char **argv)
 
 	app_ways_names(rpb_transports, layer->ways, layer->nways);
 	rc = app_opt_parse(layer->opts, layer->nopts, argc, argv);
-	for (uint32_t i = 0; i < o->sizes.n && rc == 0; i++)
-		if (o->sizes.v[i] % layer->unit != 0)
-			rc = app_fail("--size %lu is not a multiple of %u",
-				(unsigned long)o->sizes.v[i], layer->unit);
 	if (rc == 0 && layer->check != NULL)
 		rc = layer->check();
 	if (rc == 0)
@@ -122,10 +118,9 @@ layer_run(const struct rpb_layer *layer, const struct app_args *args)
 			   : app_party_start_process(&party, args);
 	if (rc != 0)
 		return rc;
-	run.out.common = json_pack("{s:s}", "layer", layer->name);
-	rc = app_party_run(&party, &run.out,
-		&(struct app_bench){
-			"rpcbench", run.opt->json, prepare, measure, &run, &run.failed});
+	party.out.common = json_pack("{s:s}", "layer", layer->name);
+	rc = app_party_run(&party,
+		&(struct app_bench){"rpcbench", run.opt->json, prepare, measure, &run});
 	app_party_end(&party);
 	crpc_shm_sweep(NULL, "rpcbench."); /* Of a second process that was killed. */
 	return rc;

@@ -21,8 +21,6 @@ static const struct app_way *const ways[] = {&net_copyrpc_rc.base, &net_copyrpc_
 	&net_read.base, &net_send.base, &net_send_bf.base, &net_send_lat.base, &net_ud_send.base,
 	&net_ud_lat.base};
 
-static const char *const flushes[] = {"clocked", "immediate", "deferred", "hold", NULL};
-static const char *const flows[] = {"window", "read", "notify", NULL};
 static const char *const arrivals[] = {"imm", "memory", NULL};
 static const char *const presets[] = {"original", "targets", NULL};
 
@@ -49,13 +47,14 @@ static const struct app_opt net_opts[] = {
 	APP_OPT("active", "N", &opt.active, "endpoints with calls; without it all", 1,
 		NET_ENDPOINTS_MAX),
 	APP_DEPTH(&opt.depths, "each endpoint", NET_DEPTH_MAX),
-	APP_SIZE(&opt.sizes, "a request and of its answer, a multiple of 8", 8, NET_SIZE_MAX),
-	APP_FLUSH(&opt.flushes, "; copyrpc", flushes),
-	APP_FLOW(&opt.flows, flows),
+	APP_SIZE(&opt.sizes, "a request and of its answer, a multiple of 8", 8, NET_SIZE_MAX,
+		.unit = 8),
+	APP_FLUSH(&opt.flushes, "; copyrpc"),
+	APP_FLOW(&opt.flows),
 	APP_CHOICE("arrival", &opt.arrivals, "copyrpc: how a batch is found", arrivals),
 	APP_OPT("ring", "BYTES", &opt.ring,
 		"copyrpc: size of a ring, a power of two; without it as the depth needs",
-		CRPC_COPYRPC_RING_MIN, 1 << 26),
+		CRPC_COPYRPC_RING_MIN, 1 << 26, .pow2 = true),
 	APP_FLAG("oneway", &opt.oneway, "requests without an answer"),
 	APP_VERIFY(&opt.verify, "every word of the answers"),
 	OPTS_COMMON(opt),
@@ -63,7 +62,8 @@ static const struct app_opt net_opts[] = {
 
 static const struct app_opt raw_opts[] = {
 	APP_TRANSPORT(&raw_opt.transports, "messages", rpb_transports),
-	APP_SIZE(&raw_opt.sizes, "a message, a multiple of 8; not of write and read", 8, 256),
+	APP_SIZE(&raw_opt.sizes, "a message, a multiple of 8; not of write and read", 8, 256,
+		.unit = 8),
 	OPTS_COMMON(raw_opt),
 };
 
@@ -117,14 +117,6 @@ net_prepare(struct rpb_run *run)
 	return 0;
 }
 
-static int
-net_check(void)
-{
-	if ((opt.ring & (opt.ring - 1)) != 0)
-		return app_fail("--ring %lu is not a power of two", (unsigned long)opt.ring);
-	return 0;
-}
-
 static bool
 is_copyrpc(const struct app_case *c)
 {
@@ -156,7 +148,7 @@ net_case(struct rpb_run *run, uint32_t endpoints, uint32_t depth, uint32_t size)
 			continue;
 		used = strlen(l->base.text);
 		snprintf(l->base.text + used, sizeof(l->base.text) - used, ", %s %s %s",
-			flushes[c.flush], flows[c.flow], arrivals[c.arrival]);
+			app_flush_names[c.flush], app_flow_names[c.flow], arrivals[c.arrival]);
 	}
 	return call_run(&g);
 }
@@ -254,8 +246,8 @@ net_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 			: c->depth == 1 ? "sync"
 					: "async");
 	if (l->run->layer == &rpb_layer_net && is_copyrpc(c))
-		app_row_set(row, "{s:s,s:s,s:s}", "flush", flushes[c->flush], "flow",
-			flows[c->flow], "arrival", arrivals[c->arrival]);
+		app_row_set(row, "{s:s,s:s,s:s}", "flush", app_flush_names[c->flush], "flow",
+			app_flow_names[c->flow], "arrival", arrivals[c->arrival]);
 	app_row_series(row, keys[l->unit], &base->series[LANE_VALUE], &g->trial, units[l->unit]);
 	if (l->calls != 0)
 		app_row_set(row, "{s:o,s:o,s:o}", "ledger",
@@ -377,9 +369,7 @@ const struct rpb_layer rpb_layer_net = {
 	.nopts = CRPC_DIM(net_opts),
 	.ways = ways,
 	.nways = NET_RAW,
-	.unit = 8,
 	.device = true,
-	.check = net_check,
 	.prepare = net_prepare,
 	.run = net_run,
 	.row = net_row,
@@ -394,7 +384,6 @@ const struct rpb_layer rpb_layer_raw = {
 	.nopts = CRPC_DIM(raw_opts),
 	.ways = &ways[NET_RAW],
 	.nways = CRPC_DIM(ways) - NET_RAW,
-	.unit = 8,
 	.device = true,
 	.prepare = net_prepare,
 	.run = raw_run,

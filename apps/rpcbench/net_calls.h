@@ -30,9 +30,7 @@ struct net_calls {
 	struct crpc_rdma *dev;
 	struct PROTOCOL *ctx;
 	struct API(ep) **ep;
-	uint64_t *seq;   /* By endpoint: calls made. */
-	uint64_t *again; /* By endpoint: calls to make. */
-	uint64_t missing; /* Their sum. */
+	uint64_t missing; /* Calls to make, of all endpoints. */
 	uint64_t msg[NET_SIZE_MAX / 8];
 };
 
@@ -49,8 +47,6 @@ calls_close(struct app_lane *l, int side)
 
 	API(free)(s->ctx);
 	crpc_rdma_close(s->dev);
-	free(s->again);
-	free(s->seq);
 	free(s->ep);
 	free(s);
 }
@@ -69,9 +65,7 @@ calls_open(struct app_lane *l, int side, struct crpc_rdma_conf *dev, struct API(
 	conf->dev = s->dev;
 	s->ctx = s->dev == NULL ? NULL : API(create)(conf);
 	s->ep = calloc(n, sizeof(*s->ep));
-	s->seq = calloc(n, sizeof(*s->seq));
-	s->again = calloc(n, sizeof(*s->again));
-	rc = s->ctx == NULL || s->ep == NULL || s->seq == NULL || s->again == NULL ? -ENOMEM : 0;
+	rc = s->ctx == NULL || s->ep == NULL ? -ENOMEM : 0;
 	for (uint32_t i = 0; i < n && rc == 0; i++) {
 		s->ep[i] = endpoint_new(s, i);
 		rc = s->ep[i] == NULL ? -errno : 0;
@@ -81,8 +75,7 @@ calls_open(struct app_lane *l, int side, struct crpc_rdma_conf *dev, struct API(
 	l->addr[side].len = n * NET_ADDR_LEN;
 	for (uint32_t i = 0; i < n; i++)
 		API(ep_addr)(s->ep[i], l->addr[side].bytes + i * NET_ADDR_LEN);
-	for (uint32_t i = 0; i < l->c->active && side == 0; i++, s->missing += l->c->depth)
-		s->again[i] = l->c->depth;
+	s->missing = side == 0 ? l->c->active * l->c->depth : 0;
 	return 0;
 }
 
@@ -102,20 +95,20 @@ calls_meet(struct app_lane *l, int side)
 static void
 refill(struct lane_end *e, struct net_calls *s, uint32_t i, uint64_t now)
 {
+	struct lane_one *o = &e->one[i];
 	uint32_t size = e->conf.size;
 	int rc;
 
-	while (s->again[i] != 0) {
-		lane_fill(s->msg, size, lane_word(i, s->seq[i]));
-		rc = API(call)(s->ep[i], now, s->msg, size, size, lane_word(i, s->seq[i]));
+	while (o->seq - o->ack < e->conf.depth) {
+		lane_fill(s->msg, size, lane_word(i, o->seq));
+		rc = API(call)(s->ep[i], now, s->msg, size, size, lane_word(i, o->seq));
 		if (rc == -EAGAIN)
 			return;
 		if (rc != 0) {
 			lane_break(e, "a call was refused: %s", strerror(-rc));
 			return;
 		}
-		s->seq[i]++;
-		s->again[i]--;
+		o->seq++;
 		s->missing--;
 		e->open++;
 	}
@@ -139,7 +132,7 @@ client_step(struct lane_end *e, uint64_t now, bool more)
 				return ended;
 			}
 			e->bad += lane_read(done[k].data, size, e->check, done[k].cookie);
-			s->again[i]++;
+			e->one[i].ack++;
 			s->missing++;
 			e->open--;
 			if (more)
@@ -167,7 +160,7 @@ oneway_step(struct lane_end *e, uint64_t now, bool more)
 		lane_break(e, "a one-way request ended");
 	for (i = 0; more && i < e->conf.active; i++)
 		for (uint32_t k = 0; k < e->conf.depth; k++, n++) {
-			lane_fill(s->msg, e->conf.size, lane_word(i, s->seq[i]));
+			lane_fill(s->msg, e->conf.size, lane_word(i, e->one[i].seq));
 			rc = API(notify)(s->ep[i], now, s->msg, e->conf.size);
 			if (rc == -EAGAIN)
 				break;
@@ -175,7 +168,7 @@ oneway_step(struct lane_end *e, uint64_t now, bool more)
 				lane_break(e, "a request was refused: %s", strerror(-rc));
 				return n;
 			}
-			s->seq[i]++;
+			e->one[i].seq++;
 		}
 	API(flush)(s->ctx, now);
 	for (i = 0, e->open = 0; !more && i < e->conf.active; i++)

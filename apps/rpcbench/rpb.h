@@ -44,10 +44,7 @@ struct rpb_run {
 	const struct rpb_layer *layer;
 	const struct rpb_opt *opt;
 	struct app_party *party;
-	struct app_out out;
-	double line_rate; /**< Lines between the cores, M/s. */
 	uint32_t lanes;   /**< Opened so far: for their names. */
-	uint32_t failed;  /**< Lanes that could not be measured, or answered wrongly. */
 };
 
 /** A layer of rpcbench. */
@@ -61,7 +58,6 @@ struct rpb_layer {
 	uint32_t nopts;
 	const struct app_way *const *ways; /**< What --transport chooses from. */
 	uint32_t nways;
-	uint32_t unit; /**< Bytes of which --size is a multiple. */
 	bool device;   /**< It runs over a device; else it needs a second process. */
 	/** More about the options: 0, or an exit code after one line on stderr. May be NULL. */
 	int (*check)(void);

@@ -38,7 +38,7 @@ static struct rpb_opt opt = {.sizes = {1, {10000000}}, .length = APP_LENGTH_DEFA
 
 static const struct app_opt opts[] = {
 	APP_TRANSPORT(&opt.transports, "arrays; without it all that are built", rpb_transports),
-	APP_SIZE(&opt.sizes, "the array of f32, a multiple of 4", 4, TENSOR_SIZE_MAX),
+	APP_SIZE(&opt.sizes, "the array of f32, a multiple of 4", 4, TENSOR_SIZE_MAX, .unit = 4),
 	APP_LENGTH(&opt.length, ", at least 3 passes", "ways"),
 	APP_JSON(&opt.json),
 };
@@ -277,18 +277,16 @@ target(struct rpb_run *run, const struct app_group *g)
 		g->lane[0]->series[TENSOR_TOTAL].n == 0)
 		return 0;
 	t.value = median(g, g->lane[0], TENSOR_TOTAL);
-	return app_out_target(&run->out, &g->trial, &t);
+	return app_out_target(&run->party->out, &g->trial, &t);
 }
 
 static int
 run_size(struct rpb_run *run, uint64_t size)
 {
 	struct app_group g = {.party = run->party,
-		.out = &run->out,
 		.ops = &lane_ops,
 		.rounds = app_length_slices(&opt.length),
-		.what = "tensor",
-		.failed = &run->failed};
+		.what = "tensor"};
 	int rc;
 
 	for (uint32_t i = 0; i < opt.transports.n; i++)
@@ -325,6 +323,5 @@ const struct rpb_layer rpb_layer_tensor = {
 	.nopts = CRPC_DIM(opts),
 	.ways = ways,
 	.nways = CRPC_DIM(ways),
-	.unit = sizeof(float),
 	.run = tensor_run,
 };

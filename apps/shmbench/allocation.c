@@ -284,7 +284,7 @@ sb_allocation(const struct sb_opt *o, struct app_out *out)
 	memset(&a, 0, sizeof(a));
 	a.o = o;
 	snprintf(a.name, sizeof(a.name), "/shmbench.%d", (int)getpid());
-	rc = arena_open(&a, sb_size_max(o));
+	rc = arena_open(&a, app_list_max(&o->sizes));
 	for (uint32_t i = 0; rc == 0 && i < o->sizes.n && app_stopped() == 0; i++)
 		rc = size_run(&a, out, o->sizes.v[i]);
 	crpc_arena_leave(a.cache);

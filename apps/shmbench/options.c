@@ -62,16 +62,6 @@ defaults(enum sb_bench bench)
 		opt.sizes.v[opt.sizes.n++] = size;
 }
 
-uint64_t
-sb_size_max(const struct sb_opt *o)
-{
-	uint64_t most = 0;
-
-	for (uint32_t i = 0; i < o->sizes.n; i++)
-		most = crpc_max(most, o->sizes.v[i]);
-	return most;
-}
-
 int
 sb_options_parse(struct sb_opt **o, int argc, char **argv)
 {

@@ -44,8 +44,6 @@ struct sb_opt {
 /* 0; APP_EXIT_USAGE after one line on stderr. */
 int sb_options_parse(struct sb_opt **o, int argc, char **argv);
 void sb_options_help(int argc, char *const *argv);
-/* The largest of sizes. */
-uint64_t sb_size_max(const struct sb_opt *o);
 
 /* ---- out.c ---- */
 

@@ -204,7 +204,7 @@ int
 sb_transfer(const struct sb_opt *o, struct app_out *out)
 {
 	static struct transfer t;
-	int rc = transfer_open(&t, o, sb_size_max(o));
+	int rc = transfer_open(&t, o, app_list_max(&o->sizes));
 
 	for (uint32_t i = 0; rc == 0 && i < o->sizes.n && app_stopped() == 0; i++)
 		rc = size_run(&t, o, out, o->sizes.v[i]);

@@ -9,8 +9,6 @@
 #include "options.h"
 
 const char *const sim_presets[] = {"none", "seed001", "paper", NULL};
-const char *const sim_flushes[] = {"clocked", "immediate", "deferred", "hold", NULL};
-const char *const sim_backends[] = {"copyrpc", NULL};
 
 static const struct sim_options defaults = {
 	.hosts = 2,
@@ -38,15 +36,14 @@ static const struct app_opt options[] = {
 	APP_DEPTH(&opt.depth, "each client", APP_LOAD_DEPTH_MAX),
 	APP_OPT("keys", "N", &opt.keys, "keys of each host, spread over all by hash", 1, 1 << 20),
 	APP_OPT("read-ratio", "R", &opt.read_ratio, "part of the operations that read", 0, 1),
-	APP_BACKEND(&opt.backend, " to the stores", sim_backends),
 	APP_TRANSPORT(&opt.transport, "requests to other hosts", app_transport_names),
-	APP_FLOW(&opt.flow, app_flow_names),
-	APP_FLUSH(&opt.flush, " for other hosts", sim_flushes),
+	APP_FLOW(&opt.flow),
+	APP_FLUSH(&opt.flush, " for other hosts"),
 	APP_OPT("hold-us", "US", &opt.hold_us,
 		"flush hold: how long answers wait for company; 0: it adapts itself", 0, 10000),
 	APP_OPT("ring", "BYTES", &opt.ring,
-		"ring of a connection, a power of two; 0: by the calls that can be open", 0,
-		1 << 22),
+		"ring of a connection, a power of two; without it by the calls that can be open",
+		CRPC_COPYRPC_RING_MIN, 1 << 22, .pow2 = true),
 	APP_OPT("nic", "NAME", &opt.nic, "profile of the card, or a path (default cx7)"),
 	APP_OPT("cpu", "NAME", &opt.cpu, "profile of the CPU, or a path (default seed001)"),
 	APP_OPT("set", "LIST", &opt.set,
@@ -93,9 +90,6 @@ check(const struct sim_options *o)
 		return app_fail("--clients %llu on %llu hosts are more than %u in all; give fewer",
 			(unsigned long long)o->clients, (unsigned long long)o->hosts,
 			APP_WRITERS_MAX - 1);
-	if (o->ring != 0 && (!crpc_is_pow2(o->ring) || o->ring < CRPC_COPYRPC_RING_MIN))
-		return app_fail("--ring %llu: expected 0 or a power of two of at least %u",
-			(unsigned long long)o->ring, CRPC_COPYRPC_RING_MIN);
 	return app_json_check("json", o->json);
 }
 

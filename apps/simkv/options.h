@@ -20,7 +20,7 @@ enum sim_preset {
 /** What was given. */
 struct sim_options {
 	uint64_t hosts, clients, depth, keys, seed, ring;
-	unsigned int flush, flow, transport, preset, backend;
+	unsigned int flush, flow, transport, preset;
 	double read_ratio, hold_us, warmup_ms, virtual_ms;
 	bool verify;
 	const char *nic, *cpu, *set, *sweep, *json;
@@ -28,7 +28,7 @@ struct sim_options {
 };
 
 /** Names of the choices; each ends with NULL. */
-extern const char *const sim_presets[], *const sim_flushes[], *const sim_backends[];
+extern const char *const sim_presets[];
 
 /** What --set gives is one value among many of the help. */
 void sim_options_help(int argc, char *const *argv);

@@ -103,7 +103,7 @@ sim_report_row(const struct app_out *out, const struct sim_options *o, const str
 	app_sweep_add(point, row);
 	app_row_set(row, "{s:b,s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:s}", "virtual", 1, "preset",
 		sim_presets[o->preset], "hosts", INT(o->hosts), "clients", INT(o->clients), "depth",
-		INT(o->depth), "backend", sim_backends[o->backend], "flush", sim_flushes[o->flush],
+		INT(o->depth), "backend", "copyrpc", "flush", app_flush_names[o->flush],
 		"transport", app_transport_names[o->transport], "flow", app_flow_names[o->flow]);
 	app_row_set(row, "{s:s,s:s,s:s*,s:I,s:f}", "nic", o->nic, "cpu_model", o->cpu, "set",
 		o->set, "seed", INT(o->seed), "virtual_ms", o->virtual_ms);

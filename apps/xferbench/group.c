@@ -201,11 +201,9 @@ struct app_group
 xb_group(struct xb_run *run)
 {
 	return (struct app_group){.party = run->party,
-		.out = &run->out,
 		.ops = &lane_ops,
 		.rounds = app_length_slices(&run->opt->length),
-		.what = "xferbench",
-		.failed = &run->failed};
+		.what = "xferbench"};
 }
 
 int

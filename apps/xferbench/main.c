@@ -105,13 +105,12 @@ static int
 run(const struct xb_opt *o)
 {
 	struct xb_run run = {.opt = o, .party = &party};
-	const struct app_bench bench = {
-		"xferbench", o->json, memory_make, run_cases, &run, &run.failed};
+	const struct app_bench bench = {"xferbench", o->json, memory_make, run_cases, &run};
 	int rc;
 
-	run.out.common = json_pack("{s:i,s:i}", "ranks", party.place == APP_PLACE_RANK ? 2 : 1,
+	party.out.common = json_pack("{s:i,s:i}", "ranks", party.place == APP_PLACE_RANK ? 2 : 1,
 		"hosts", party.one_host ? 1 : 2);
-	rc = app_party_run(&party, &run.out, &bench);
+	rc = app_party_run(&party, &bench);
 	if (run.mem[0].send != NULL)
 		munmap(run.mem[0].send, run.mem_len);
 	return rc;

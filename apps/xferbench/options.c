@@ -22,7 +22,7 @@ static struct xb_opt opt;
 static const struct app_opt opts[] = {
 	APP_SIZE(&opt.sizes, "a message", SIZE_MIN, SIZE_MAX_),
 	APP_OPT("chunk", "BYTES", &opt.chunks, "size of a chunk, a power of two",
-		CRPC_BULK_CHUNK_MIN, CRPC_BULK_CHUNK_MAX),
+		CRPC_BULK_CHUNK_MIN, CRPC_BULK_CHUNK_MAX, .pow2 = true),
 	APP_OPT("window", "N", &opt.windows, "slots of the receiver, of which the sender uses 3/4",
 		1, CRPC_BULK_SLOTS_MAX),
 	APP_OPT("rails", "N", &opt.rails, "endpoints of the connection", 1, CRPC_BULK_RAILS_MAX),
@@ -75,12 +75,6 @@ has_arrays(const struct xb_opt *o)
 static int
 check(const struct xb_opt *o)
 {
-	for (uint32_t i = 0; i < o->chunks.n; i++)
-		if (!crpc_is_pow2(o->chunks.v[i]))
-			return app_fail_once("--chunk %" PRIu64
-					     " is not a power of two; give one from "
-					     "%u to %u",
-				o->chunks.v[i], CRPC_BULK_CHUNK_MIN, CRPC_BULK_CHUNK_MAX);
 	for (uint32_t i = 0; i < o->sizes.n; i++)
 		if (o->sizes.v[i] % sizeof(float) != 0 && has_arrays(o))
 			return app_fail_once("--size %" PRIu64
@@ -142,10 +136,8 @@ xb_options_help(int argc, char *const *argv)
 uint64_t
 xb_options_memory(const struct xb_opt *o)
 {
-	uint64_t most = 0;
+	uint64_t most = app_list_max(&o->sizes);
 
-	for (uint32_t i = 0; i < o->sizes.n; i++)
-		most = crpc_max(most, o->sizes.v[i]);
 	if (o->preset == XB_TARGETS)
 		most = crpc_max(most, UINT64_C(64) << 20);
 	if (o->preset == XB_ARRAYS)

@@ -161,7 +161,8 @@ xb_targets(struct xb_run *run)
 			m.lane[i] = &added[i]->base;
 	printf("\ntargets\n");
 	if (rc == 0)
-		rc = app_out_targets(&run->out, &g.trial, lines, CRPC_DIM(lines), line_fill, &m);
+		rc = app_out_targets(&run->party->out, &g.trial, lines, CRPC_DIM(lines),
+			line_fill, &m);
 	fflush(stdout);
 	app_group_fini(&g);
 	return rc;

@@ -37,7 +37,7 @@ pick(const struct app_group *g)
 static int
 print_best(const struct app_group *g, const char *name, const struct app_lane *l)
 {
-	json_t *row = app_row(g->out, "tuned", &g->trial), *rows = json_array();
+	json_t *row = app_row(&g->party->out, "tuned", &g->trial), *rows = json_array();
 	char bound[96];
 
 	app_row_set(row, "{s:s,s:s,s:I,s:i,s:i}", "tuned", name, "path", xb_path_names[l->c->path],
@@ -45,7 +45,7 @@ print_best(const struct app_group *g, const char *name, const struct app_lane *l
 	app_row_series(row, "bandwidth", &l->series[XB_RATE], &g->trial, "GB/s");
 	app_row_set(row, "{s:s}", "bound", xb_bound(l, bound, sizeof(bound)));
 	json_array_append_new(rows, row);
-	return app_out_rows(g->out, "tuned", &g->trial, rows);
+	return app_out_rows(&g->party->out, "tuned", &g->trial, rows);
 }
 
 /* Vary one thing of a case, ascending in memory: set it to what is best. */

@@ -245,8 +245,6 @@ struct xb_run {
 	struct app_party *party;
 	struct xb_mem mem[APP_SIDES];
 	uint64_t mem_len; /**< Of all. */
-	struct app_out out;
-	uint32_t failed;
 };
 
 /** A group, without lanes. */

@@ -388,9 +388,6 @@ void crpc_kv_daemon_parts(const struct crpc_kv_daemon *d, struct crpc_kv_parts *
 /** Measure phases, round trips and requests per turn, or not, from now on; the thread of turn(). */
 void crpc_kv_daemon_insight(struct crpc_kv_daemon *d, bool on);
 
-/** Go on with this flush policy towards other ranks; the thread of turn(). */
-void crpc_kv_daemon_flush(struct crpc_kv_daemon *d, enum crpc_copyrpc_flush_policy policy);
-
 /**
  * Let a command of telemetry report what the daemons of a server published in their last watch().
  * Of several servers in a process, daemons with the same number publish in the same place.

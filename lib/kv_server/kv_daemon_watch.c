@@ -89,13 +89,6 @@ crpc_kv_daemon_insight(struct crpc_kv_daemon *d, bool on)
 }
 
 void
-crpc_kv_daemon_flush(struct crpc_kv_daemon *d, enum crpc_copyrpc_flush_policy policy)
-{
-	if (d->net != NULL)
-		crpc_copyrpc_flush_set(d->net->ctx, policy);
-}
-
-void
 crpc_kv_daemon_stats(const struct crpc_kv_daemon *d, struct crpc_kv_stats *stats)
 {
 	*stats = d->stats;

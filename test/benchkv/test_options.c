@@ -76,7 +76,6 @@ static void
 mistakes_get_one_line_and_code_2(void **state)
 {
 	app_fail_name("benchkv");
-	refused(KV_PROGRAM_DAEMON, "--ranks 3", 1, "mpirun");
 	refused(KV_PROGRAM_DAEMON, "--keys 9M", 2, "--keys");
 	refused(KV_PROGRAM_DAEMON, "--clients 512", 1000, "writers");
 	refused(KV_PROGRAM_DAEMON, "--daemons 32", 200, "--daemons");
@@ -107,8 +106,6 @@ limits_are_taken(void **state)
 	assert_int_equal(o.daemons, 32);
 	assert_int_equal(o.delegate, KV_DELEGATE_FLUX);
 	assert_int_equal(o.route, KV_ROUTE_CLIENT);
-	taken("--keys 2k --ranks 2", 2, &o);
-	assert_int_equal(o.keys, 2000);
 }
 
 static void

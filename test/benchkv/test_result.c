@@ -357,34 +357,6 @@ lines_of_several_processes_do_not_mix(void **state)
 		assert_int_equal(seen[w], LINES);
 }
 
-/* A machine that gets slower and slower does not hide that kind 0 has 0.9 of 1 and 3/4 of 2. */
-static void
-slices_are_compared_with_their_neighbours(void **state)
-{
-	static const double rate[] = {90, 100, 90, 120};
-	struct kv_result r = {0}, total = {0};
-	double slice[400];
-	uint8_t kind[400];
-	uint32_t i;
-
-	for (i = 0; i < CRPC_DIM(slice); i++) {
-		kind[i] = (uint8_t)(i % 2 == 0 ? 0 : 1 + i / 2 % 2);
-		slice[i] = rate[i % 4] * (1000.0 - i);
-	}
-	kv_result_compare(&r, slice, kind, CRPC_DIM(slice));
-	assert_int_equal(r.compared.pairs, 399);
-	assert_float_equal(r.compared.of[1].median, 0.9, 0.01);
-	assert_float_equal(r.compared.of[2].median, 0.75, 0.01);
-	assert_true(r.compared.of[2].min <= r.compared.of[2].median);
-	assert_float_equal(r.compared.ops[0], 90 * 800, 360);
-	assert_float_equal(r.compared.ops[2], 120 * 800, 480);
-	assert_float_equal(r.compared.of[3].median, 0, 0);
-	kv_result_add(&total, &r);
-	kv_result_add(&total, &r);
-	assert_float_equal(total.compared.of[2].median, 0.75, 0.01);
-	assert_float_equal(total.compared.ops[0], 2 * 90 * 800, 720);
-}
-
 /* Of a second in which a thread stood still 100 times for 1 ms, a twentieth waits over 500 us. */
 static void
 pauses_are_a_part_of_the_time(void **state)
@@ -415,7 +387,6 @@ main(void)
 		cmocka_unit_test(daemons_are_kept_and_summed),
 		cmocka_unit_test(daemon_line_has_every_key),
 		cmocka_unit_test(slices_give_median_and_range),
-		cmocka_unit_test(slices_are_compared_with_their_neighbours),
 		cmocka_unit_test(pauses_are_a_part_of_the_time),
 		cmocka_unit_test(json_line_has_every_key),
 		cmocka_unit_test(total_is_noisy_if_one_rank_was),

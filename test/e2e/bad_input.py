@@ -55,13 +55,10 @@ RELATIONS = [
     ('benchkv', '', '--key-size 7', '--key-size'),
     ('benchkv', '', '--key-size 8-64', '--key-size'),
     ('benchkv', '', '--read-ratio 0.6 --delete-ratio 0.6', '--delete-ratio'),
-    ('benchkv', '', '--flush compare --insight ab', '--flush compare'),
-    ('benchkv', '', '--flush compare --backend direct', '--flush compare'),
     ('benchkv', '', '--verify --keys 8M --clients 512', '--verify'),
     ('benchkv', '', '--attach no_such_daemon', '--attach'),
     ('benchkv-client', '', '--attach no_such_daemon', 'no_such_daemon'),
     ('benchkv', '', '--sweep nonsense', '--sweep'),
-    ('benchkv', '', '--ranks 2', 'mpirun -n 2'),
     ('benchkv', '', '--keys 4M --value-size 4096', 'with -m'),
     ('benchkv', '', '--name a/b', 'segment name'),
     ('benchkv-client', '', '--clients 1', '--attach'),
@@ -167,7 +164,7 @@ def machine(every):
 def ranks(every):
     """Under mpirun, which adds lines of its own."""
     kv = ['mpirun', '-np', '2', '--oversubscribe', '--bind-to', 'none']
-    for soft, args, said in ((False, '--frobnicate', '--frobnicate'), (False, '--ranks 3', 'mpirun -n 3'),
+    for soft, args, said in ((False, '--frobnicate', '--frobnicate'), (False, '--keys 9M', '--keys 9000000 on 2 ranks'),
                              (False, '--clients 1', 'RDMA device'), (True, '--device no_such_device', 'no_such_device'),
                              (True, '--keys 2M --value-size 4096', 'with -m')):
         yield kv + (SOFT if soft else []) + every['benchkv'].command('', *args.split()), said

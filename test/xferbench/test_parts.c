@@ -168,7 +168,7 @@ group_leaves_out_what_fails(void **state)
 	g.lane[1]->way = &spoils.base;
 	g.lane[2]->way = &fails.base;
 	app_group_measure(&g);
-	assert_int_equal(run.failed, 2);
+	assert_int_equal(party.failed, 2);
 	assert_int_equal(g.lane[0]->series[XB_RATE].n, 3);
 	assert_true(g.lane[0]->series[XB_RATE].slice[0].value > 0);
 	assert_int_equal(g.lane[1]->series[XB_RATE].n, 0);

@@ -7,31 +7,40 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app_env.h"
+#include "app_fail.h"
+#include "app_opt.h"
 #include "wgl.h"
 
-#define DEFAULT_MAX 50000000
+static bool json;
+static uint64_t max = 50000000;
 
-static const char usage[] =
-	"crpc-lincheck [--max N] [--json] FILE...\n"
-	"\n"
-	"Checks that the histories of a key-value store (benchkv --history FILE) are\n"
-	"linearizable, key by key: that there is an order of the operations, each between\n"
-	"its call and its answer, in which one copy of the value gives all the answers.\n"
-	"Several files are parts of one history: give all that a run wrote. - is standard\n"
-	"input.\n"
-	"\n"
-	"A store that was killed and restarted from a snapshot needs two lines more, in a\n"
-	"file of text: \"0 * BEGIN END snapshot - ok\", that each key's value at a moment\n"
-	"between these was kept, and \"0 * KILLED READY restart - ok\", that each key has\n"
-	"that value again. So only what was acknowledged between the two may be lost.\n"
-	"\n"
-	"  --max N  configurations to remember for one key at most (default 50000000, of\n"
-	"           32 bytes each); a key that needs more is undecided\n"
-	"  --json   the result as one JSON object\n"
-	"\n"
-	"Exit status: 0 linearizable; 1 not: the first answer that no order explains is\n"
-	"shown, with what went on around it; 2 bad usage or a file that cannot be read;\n"
-	"3 undecided.\n";
+static const struct app_opt table[] = {
+	APP_OPT("max", "N", &max,
+		"configurations to remember for one key, of 32 bytes each; a key that needs more "
+		"is undecided",
+		1, 1e15),
+	APP_FLAG("json", &json, "print the result as one JSON object"),
+};
+
+static void
+help(int argc, char *const *argv)
+{
+	printf("usage: crpc-lincheck [OPTION]... FILE...\n\n"
+	       "Checks that the histories of a key-value store (benchkv --history FILE) are\n"
+	       "linearizable, key by key: that there is an order of the operations, each between\n"
+	       "its call and its answer, in which one copy of the value gives all the answers.\n"
+	       "Several files are parts of one history: give all that a run wrote. - is standard\n"
+	       "input.\n\n"
+	       "A store that was killed and restarted from a snapshot needs two lines more, in a\n"
+	       "file of text: \"0 * BEGIN END snapshot - ok\", that each key's value at a moment\n"
+	       "between these was kept, and \"0 * KILLED READY restart - ok\", that each key has\n"
+	       "that value again. So only what was acknowledged between the two may be lost.\n\n");
+	app_opt_help(table, CRPC_DIM(table), stdout);
+	printf("\nExit status: 0 linearizable; 1 not: the first answer that no order explains is\n"
+	       "shown, with what went on around it; 2 bad usage or a file that cannot be read;\n"
+	       "3 undecided.\n");
+}
 
 /* All keys together. */
 struct result {
@@ -79,7 +88,7 @@ explain(const struct hist_op *op, size_t n, const struct wgl_report *report)
 }
 
 static int
-check(const struct history *h, uint64_t max, bool json, struct result *r)
+check(const struct history *h, struct result *r)
 {
 	struct wgl_report report;
 	size_t at, n;
@@ -103,22 +112,13 @@ check(const struct history *h, uint64_t max, bool json, struct result *r)
 					h->op[at].key, max);
 			break;
 		case WGL_NOMEM:
-			fprintf(stderr, "crpc-lincheck: out of memory at key %" PRIu64
-					" with %zu operations; a smaller --max leaves it undecided\n",
+			return app_fail("out of memory at key %" PRIu64 " with %zu operations; a "
+					"smaller --max leaves it undecided",
 				h->op[at].key, n);
-			return 2;
 		}
 		r->configurations += report.configurations;
 	}
 	return r->wrong != 0 ? 1 : r->undecided != 0 ? 3 : 0;
-}
-
-static int
-bad_usage(const char *text, const char *what)
-{
-	fprintf(stderr, "crpc-lincheck: %s%s; crpc-lincheck --help lists what there is\n", text,
-		what);
-	return 2;
 }
 
 /* Add the operations of one file. */
@@ -128,10 +128,8 @@ file_add(const char *name, struct history *all)
 	FILE *in = strcmp(name, "-") == 0 ? stdin : fopen(name, "r");
 	int rc;
 
-	if (in == NULL) {
-		fprintf(stderr, "crpc-lincheck: %s: %s\n", name, strerror(errno));
-		return -1;
-	}
+	if (in == NULL)
+		return app_fail("%s: %s", name, strerror(errno));
 	rc = hist_read(in, name, all);
 	if (in != stdin)
 		fclose(in);
@@ -139,7 +137,7 @@ file_add(const char *name, struct history *all)
 }
 
 static void
-print(const struct result *r, bool json)
+print(const struct result *r)
 {
 	if (json)
 		printf("{\"app\": \"crpc-lincheck\", \"ops\": %" PRIu64 ", \"keys\": %" PRIu64
@@ -159,50 +157,28 @@ print(const struct result *r, bool json)
 int
 main(int argc, char **argv)
 {
+	char *const *file = argv + 1;
 	struct history h = {0};
 	struct result r = {0};
-	uint64_t max = DEFAULT_MAX;
-	bool json = false;
-	int i, files = 0, rc;
-	char *end;
+	int rc;
 
-	for (i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--version") == 0) {
-			puts("crpc-lincheck " CRPC_VERSION);
-			return 0;
-		}
-		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-			fputs(usage, stdout);
-			return 0;
-		}
-		if (strcmp(argv[i], "--json") == 0) {
-			json = true;
-		} else if (strcmp(argv[i], "--max") == 0) {
-			if (++i == argc)
-				return bad_usage("--max needs a number", "");
-			errno = 0;
-			max = strtoull(argv[i], &end, 10);
-			if (*end != '\0' || argv[i][0] < '0' || argv[i][0] > '9' || max == 0 ||
-				errno != 0)
-				return bad_usage("--max: not a number above 0: ", argv[i]);
-		} else if (argv[i][0] == '-' && argv[i][1] != '\0') {
-			return bad_usage("unknown option ", argv[i]);
-		} else if (file_add(argv[i], &h) != 0) {
-			return 2;
-		} else {
-			files++;
-		}
-	}
-	if (files == 0)
-		return bad_usage("a file is needed", "");
-	if (!hist_sort(&h)) {
-		fprintf(stderr, "crpc-lincheck: out of memory\n");
+	app_fail_name("crpc-lincheck");
+	if (app_env_answer("crpc-lincheck", argc, argv, help))
+		return APP_EXIT_OK;
+	rc = app_opt_parse_first(table, CRPC_DIM(table), argc - 1, &file);
+	if (rc == 0 && file == argv + argc)
+		rc = app_fail("a file is needed; --help lists what there is");
+	for (; rc == 0 && file < argv + argc; file++)
+		rc = file_add(*file, &h) == 0 ? 0 : APP_EXIT_USAGE;
+	if (rc == 0 && !hist_sort(&h))
+		rc = app_fail("out of memory");
+	if (rc != 0) {
 		free(h.op);
-		return 2;
+		return rc;
 	}
-	rc = check(&h, max, json, &r);
-	if (rc != 2)
-		print(&r, json);
+	rc = check(&h, &r);
+	if (rc != APP_EXIT_USAGE)
+		print(&r);
 	free(h.op);
 	return rc;
 }

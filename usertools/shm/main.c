@@ -13,81 +13,37 @@
 
 #include <jansson.h>
 
+#include "app_env.h"
+#include "app_fail.h"
+#include "app_opt.h"
 #include "crpc_log.h"
 #include "crpc_shm.h"
 
-#define DIRS_MAX 64
-
-static const char usage[] =
-	"crpc-shm list [--dir DIR]... [--json]\n"
-	"crpc-shm clean [--dir DIR]... [--json] [--dry-run]\n"
-	"\n"
-	"list shows the shared-memory segments of this machine: name, kind, size, owner,\n"
-	"and whether the owner lives. clean removes those that no living process owns,\n"
-	"and never one that has an owner.\n"
-	"\n"
-	"  --dir DIR  look there; may be given more than once (default: /dev/shm and\n"
-	"             every hugetlbfs mount)\n"
-	"  --json     one JSON object per line\n"
-	"  --dry-run  clean: only print what would be removed\n"
-	"\n"
-	"life: living, dead, or unknown (this user may not look). users: processes\n"
-	"besides the owner that hold a lock, such as clients of an RPC server.\n"
-	"Exit status: 0; 1 if an unowned segment could not be removed; 2 bad usage.\n";
-
 static const char *const media[] = {"file", "huge", "memfd"};
 
-struct opt {
-	bool clean;
-	bool json;
-	bool dry_run;
-	const char *dirs[DIRS_MAX];
-	size_t ndirs;
+static struct {
+	bool clean, json, dry_run;
+	const char *dir;
+} opt;
+
+static const struct app_opt table[] = {
+	APP_OPT("dir", "DIR", &opt.dir,
+		"look there; without it in /dev/shm and every hugetlbfs mount"),
+	APP_FLAG("json", &opt.json, "print JSON, one object per line"),
+	APP_FLAG("dry-run", &opt.dry_run, "clean: only print what would be removed"),
 };
 
-static int
-bad_usage(const char *text, const char *what)
+static void
+help(int argc, char *const *argv)
 {
-	fprintf(stderr, "crpc-shm: %s%s; crpc-shm --help lists what there is\n", text, what);
-	return 2;
-}
-
-/* 0, 1 after help, or 2. */
-static int
-parse(struct opt *o, int argc, char **argv)
-{
-	int i;
-
-	memset(o, 0, sizeof(*o));
-	if (argc < 2)
-		return bad_usage("say list or clean", "");
-	for (i = 1; i < argc; i++) {
-		if (strcmp(argv[i], "--version") == 0) {
-			puts("crpc-shm " CRPC_VERSION);
-			return 1;
-		}
-		if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-			fputs(usage, stdout);
-			return 1;
-		}
-	}
-	o->clean = strcmp(argv[1], "clean") == 0;
-	if (!o->clean && strcmp(argv[1], "list") != 0)
-		return bad_usage("say list or clean, not ", argv[1]);
-	for (i = 2; i < argc; i++) {
-		if (strcmp(argv[i], "--json") == 0) {
-			o->json = true;
-		} else if (strcmp(argv[i], "--dry-run") == 0 && o->clean) {
-			o->dry_run = true;
-		} else if (strcmp(argv[i], "--dir") == 0) {
-			if (++i == argc || o->ndirs == DIRS_MAX)
-				return bad_usage("--dir needs a directory, at most 64 times", "");
-			o->dirs[o->ndirs++] = argv[i];
-		} else {
-			return bad_usage("unknown argument ", argv[i]);
-		}
-	}
-	return 0;
+	printf("usage: crpc-shm list|clean [OPTION]...\n\n"
+	       "list shows the shared-memory segments of this machine: name, kind, size, owner,\n"
+	       "and whether the owner lives. clean removes those that no living process owns,\n"
+	       "and never one that has an owner.\n\n");
+	app_opt_help(table, CRPC_DIM(table), stdout);
+	printf("\nlife: living, dead, or unknown (this user may not look). users: processes\n"
+	       "besides the owner that hold a lock, such as clients of an RPC server.\n"
+	       "Exit status: 0; 1 if an unowned segment could not be removed; 2 bad usage.\n");
 }
 
 /* Four letters, if they are. */
@@ -129,18 +85,18 @@ life_text(int living)
 
 /* One line; done is what clean did, or NULL. */
 static void
-show(const struct opt *o, const struct crpc_shm_info *info, const char *done)
+show(const struct crpc_shm_info *info, const char *done)
 {
 	char kind[5], users[16] = "?";
 	json_t *obj;
 
 	kind_text(info->kind, kind);
-	if (!o->json && done != NULL) {
+	if (!opt.json && done != NULL) {
 		printf("%s %s (%s, %s, owner pid %u)\n", done, info->path, life_text(info->living),
 				state_text(info), info->owner_pid);
 		return;
 	}
-	if (!o->json) {
+	if (!opt.json) {
 		if (info->users >= 0)
 			snprintf(users, sizeof(users), "%d", info->users);
 		printf("%-24s %-4s %-5s %14" PRIu64 " %8u %6u %-6s %-7s %5s  %s\n", info->name,
@@ -165,24 +121,24 @@ show(const struct opt *o, const struct crpc_shm_info *info, const char *done)
 
 /* Remove unowned segments. 0, or 1 if that failed. */
 static int
-clean_one(const struct opt *o, const char *dir, const struct crpc_shm_info *info)
+clean_one(const char *dir, const struct crpc_shm_info *info)
 {
 	int rc;
 
 	if (info->living == 1)
 		return 0;
-	if (o->dry_run) {
+	if (opt.dry_run) {
 		if (info->ours && info->living == 0)
-			show(o, info, "would remove");
+			show(info, "would remove");
 		return 0;
 	}
 	/* What was seen may have changed: that function takes the lock. */
 	rc = crpc_shm_remove(dir, info->name);
 	if (rc == 0)
-		show(o, info, "removed");
+		show(info, "removed");
 	if (rc == 0 || rc == -EADDRINUSE || rc == -EBUSY || rc == -EEXIST)
 		return 0;
-	fprintf(stderr, "crpc-shm: %s\n", crpc_log_last());
+	app_note("%s", crpc_log_last());
 	return rc != -EACCES; /* another user's affair */
 }
 
@@ -203,7 +159,7 @@ count_users(const char *dir, struct crpc_shm_info *info)
 
 /* All of one directory; one that is not there has none. */
 static int
-look_in(const struct opt *o, const char *dir)
+look_in(const char *dir)
 {
 	struct crpc_shm_info info;
 	struct dirent **list;
@@ -211,16 +167,16 @@ look_in(const struct opt *o, const char *dir)
 
 	n = scandir(dir, &list, NULL, alphasort);
 	if (n < 0) {
-		fprintf(stderr, "crpc-shm: %s: %s\n", dir, strerror(errno));
-		return o->ndirs != 0 ? 2 : 0;
+		app_note("%s: %s", dir, strerror(errno));
+		return opt.dir != NULL ? 2 : 0;
 	}
 	for (i = 0; i < n; i++) {
 		if (crpc_shm_inspect(dir, list[i]->d_name, &info) == 0) {
-			if (o->clean) {
-				rc |= clean_one(o, dir, &info);
+			if (opt.clean) {
+				rc |= clean_one(dir, &info);
 			} else {
 				count_users(dir, &info);
-				show(o, &info, NULL);
+				show(&info, NULL);
 			}
 		}
 		free(list[i]);
@@ -230,15 +186,15 @@ look_in(const struct opt *o, const char *dir)
 }
 
 static int
-look_in_default_places(const struct opt *o)
+look_in_default_places(void)
 {
 	FILE *f = setmntent("/proc/self/mounts", "r");
-	int rc = look_in(o, "/dev/shm");
+	int rc = look_in("/dev/shm");
 	struct mntent *m;
 
 	while (f != NULL && (m = getmntent(f)) != NULL)
 		if (strcmp(m->mnt_type, "hugetlbfs") == 0)
-			rc |= look_in(o, m->mnt_dir);
+			rc |= look_in(m->mnt_dir);
 	if (f != NULL)
 		endmntent(f);
 	return rc;
@@ -247,18 +203,22 @@ look_in_default_places(const struct opt *o)
 int
 main(int argc, char **argv)
 {
-	struct opt o;
-	size_t i;
-	int rc = parse(&o, argc, argv);
+	const char *verb = argc < 2 ? "" : argv[1];
+	int rc;
 
+	app_fail_name("crpc-shm");
+	if (app_env_answer("crpc-shm", argc, argv, help))
+		return APP_EXIT_OK;
+	opt.clean = strcmp(verb, "clean") == 0;
+	if (!opt.clean && strcmp(verb, "list") != 0)
+		return app_fail("expected list or clean, found '%s'", verb);
+	rc = app_opt_parse(table, CRPC_DIM(table), argc - 2, argv + 2);
 	if (rc != 0)
-		return rc == 1 ? 0 : rc;
-	if (!o.clean && !o.json)
+		return rc;
+	if (opt.dry_run && !opt.clean)
+		return app_fail("--dry-run is an option of clean; list removes nothing");
+	if (!opt.clean && !opt.json)
 		printf("%-24s %-4s %-5s %14s %8s %6s %-6s %-7s %5s  %s\n", "name", "kind", "medium",
-				"bytes", "pid", "uid", "state", "life", "users", "path");
-	if (o.ndirs == 0)
-		return look_in_default_places(&o);
-	for (i = 0; i < o.ndirs; i++)
-		rc |= look_in(&o, o.dirs[i]);
-	return rc > 2 ? 2 : rc;
+			"bytes", "pid", "uid", "state", "life", "users", "path");
+	return opt.dir != NULL ? look_in(opt.dir) : look_in_default_places();
 }
