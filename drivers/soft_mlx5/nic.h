@@ -47,6 +47,11 @@
 #define SM_DIRECT_DEFAULT 16384u
 #define SM_DIRECT_LEAST 8193u
 
+/** A walk of a TAILQ in which @p var may leave it. */
+#define SM_FOREACH_SAFE(var, head, field, next)                                                    \
+	for ((var) = TAILQ_FIRST(head); (var) != NULL && ((next) = TAILQ_NEXT(var, field), true);  \
+		(var) = (next))
+
 struct sm_nic;
 struct sm_pd;
 struct sm_mr;
