@@ -254,8 +254,12 @@ accept_request(struct cm_id *id, const struct rdma_ucm_accept *req)
 	id->depth = rep.conn.initiator_depth;
 	id->resources = rep.conn.responder_resources;
 	err = cm_wire_send(id, CM_REP, &rep);
-	if (err != 0)
+	if (err == 0)
+		err = cm_wire_watch(id, EPOLL_CTL_ADD);
+	if (err != 0) {
+		cm_wire_end(id);
 		return err;
+	}
 	id->state = CM_REP_SENT;
 	cm_wire_expect(id);
 	return 0;

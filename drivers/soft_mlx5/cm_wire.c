@@ -319,6 +319,7 @@ msg_received(struct cm_id *id, const struct cm_msg *msg)
 		if (state < CM_REP_SENT || state > CM_DREQ_SENT)
 			break;
 		id->state = CM_DREQ_RECEIVED;
+		(void)cm_wire_watch(id, EPOLL_CTL_DEL); /* The end of the socket is no event. */
 		disconnected(id, CM_DREQ_PRIVATE);
 		break;
 	case CM_DREP:
@@ -375,6 +376,8 @@ req_received(struct cm_id *id, const struct cm_msg *req)
 	id->peer_device = cm_addr_device(&id->dst);
 	id->state = CM_REQ_RECEIVED;
 	id->deadline_ns = 0;
+	/* What the peer does now is no event: accept reports that it is gone. */
+	(void)cm_wire_watch(id, EPOLL_CTL_DEL);
 	id->ack_timeout = id->listener->ack_timeout;
 	id->retry = req->conn.retry_count & 7;
 	peer_is(id, req);

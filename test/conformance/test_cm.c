@@ -623,6 +623,30 @@ TEST(a_channel_without_events_is_not_readable)
 	pair_close(&p);
 }
 
+/* Where a kernel has no event for it either. */
+TEST(the_end_of_a_peer_that_is_no_event_is_not_readable)
+{
+	struct pair p = pair_ask(RDMA_PS_TCP, "");
+	struct pollfd pfd = {.fd = p.srv, .events = POLLIN};
+
+	destroy(p.cli, p.out); /* Its request was read. */
+	assert_int_equal(poll(&pfd, 1, 50), 0);
+	assert_int_equal(accept_id(p.srv, p.in, UID + 2, 1, ""), EINVAL);
+	assert_int_equal(accept_id(p.srv, p.in, UID + 2, 1, ""), EINVAL);
+	assert_int_equal(poll(&pfd, 1, 50), 0);
+	pair_close(&p);
+
+	p = pair_connect();
+	pfd.fd = p.srv;
+	assert_ok(disconnect(p.cli, p.out));
+	expect(p.srv, DISCONNECTED, UID + 2, 0);
+	destroy(p.cli, p.out);
+	assert_int_equal(poll(&pfd, 1, 50), 0);
+	assert_ok(disconnect(p.srv, p.in));
+	assert_int_equal(poll(&pfd, 1, 50), 0);
+	pair_close(&p);
+}
+
 static void *
 wait_for_event(void *arg)
 {
