@@ -19,6 +19,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -691,6 +692,32 @@ TEST(a_thread_that_waits_stays_when_the_channel_is_closed)
 	assert_ok(pthread_cancel(thread));
 	assert_ok(pthread_join(thread, &result));
 	assert_ptr_equal(result, PTHREAD_CANCELED);
+}
+
+static void *
+open_cancelled(void *fd)
+{
+	pthread_cancel(pthread_self());
+	*(int *)fd = open(NODE, O_RDWR | O_CLOEXEC);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* The new channel takes the number of one that was closed unseen, and releases that. */
+TEST(a_cancelled_thread_leaves_no_lock_behind)
+{
+	int low = dup(STDERR_FILENO), stale = channel(), fd = -1;
+	pthread_t thread;
+	void *result;
+
+	close(low);
+	assert_ok(syscall(SYS_close, stale));
+	assert_ok(pthread_create(&thread, NULL, open_cancelled, &fd));
+	assert_ok(pthread_join(thread, &result));
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	assert_int_equal(fd, stale);
+	create(fd, UID, RDMA_PS_TCP);
+	close(fd);
 }
 
 TEST(a_duplicate_is_the_same_channel)
