@@ -375,7 +375,7 @@ cm_open(int flags)
 	chan->file.kind = SM_FILE_CM;
 	chan->file.release = chan_release;
 	chan->file.is_shown_by = is_shown_by;
-	chan->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	chan->timer = sm_fd_hide(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 	fd = epoll_create1((flags & O_CLOEXEC) != 0 ? EPOLL_CLOEXEC : 0);
 	if (fd < 0 || chan->timer < 0 || fcntl(fd, F_SETFL, flags & O_NONBLOCK) != 0 ||
 		epoll_ctl(fd, EPOLL_CTL_ADD, chan->timer, &ev) != 0) {

@@ -77,7 +77,7 @@ cm_wire_bind(struct cm_id *id, in_port_t port)
 {
 	int err = 0;
 
-	id->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	id->fd = sm_fd_hide(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (id->fd < 0)
 		return errno;
 	/* A port that several share is free until one of them listens. */
@@ -408,7 +408,7 @@ receive_first(struct cm_id *id)
 static void
 accept_one(struct cm_id *listener)
 {
-	int fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+	int fd = sm_fd_hide(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 	struct cm_id *id;
 
 	if (fd < 0) { /* No descriptor is left: the request waits until there is one. */

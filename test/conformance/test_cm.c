@@ -694,6 +694,28 @@ TEST(a_thread_that_waits_stays_when_the_channel_is_closed)
 	assert_ptr_equal(result, PTHREAD_CANCELED);
 }
 
+/* A program that has no standard input, output and error may open its own there. */
+TEST(channels_take_free_descriptors_and_what_is_behind_them_none_below_three)
+{
+	int saved[3], third, i;
+	struct pair p;
+
+	for (i = 0; i < 3; i++) {
+		saved[i] = fcntl(i, F_DUPFD_CLOEXEC, 3);
+		close(i);
+	}
+	p = pair_connect();
+	third = fcntl(2, F_GETFD);
+	pair_close(&p);
+	for (i = 0; i < 3; i++) {
+		dup2(saved[i], i);
+		close(saved[i]);
+	}
+	assert_int_equal(p.srv, 0);
+	assert_int_equal(p.cli, 1);
+	assert_int_equal(third, -1);
+}
+
 static void *
 open_cancelled(void *fd)
 {
