@@ -169,7 +169,7 @@ extern pthread_mutex_t cm_lock;
 
 /** open() of the node. A descriptor, or -1 with errno. */
 int cm_open(int flags);
-/** write() of @p len bytes to a channel's descriptor: their number, or -1 with errno. */
+/** write() of @p len bytes to an epoll set: their number, or -1 with errno; EINVAL: no channel. */
 ssize_t cm_write(int fd, const void *buf, size_t len);
 /** In a forked child: what it inherited belongs to the parent. */
 void cm_fork_child(void);

@@ -324,7 +324,7 @@ cm_write(int fd, const void *buf, size_t len)
 	chan = cm_chan_of(sm_file_find(fd)); /* Under the lock, without which none is freed. */
 	file.serial = chan != NULL ? chan->serial : 0;
 	pthread_mutex_unlock(&cm_lock);
-	err = command(file, buf, len, state);
+	err = chan != NULL ? command(file, buf, len, state) : EINVAL;
 	pthread_setcancelstate(state, NULL);
 	if (err == 0)
 		return (ssize_t)len;

@@ -17,6 +17,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -739,6 +741,22 @@ TEST(a_cancelled_thread_leaves_no_lock_behind)
 	assert_ptr_equal(result, PTHREAD_CANCELED);
 	assert_int_equal(fd, stale);
 	create(fd, UID, RDMA_PS_TCP);
+	close(fd);
+}
+
+/* What the kernel refuses in the same way as a write to a channel. */
+TEST(a_write_that_is_refused_elsewhere_is_refused_as_before)
+{
+	int fd = channel(), set = epoll_create1(EPOLL_CLOEXEC), counter = eventfd(0, EFD_CLOEXEC);
+
+	assert_int_equal(write(set, "", 1), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(write(counter, "", 1), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(write(-1, "", 1), -1);
+	assert_int_equal(errno, EBADF);
+	close(counter);
+	close(set);
 	close(fd);
 }
 
