@@ -424,10 +424,8 @@ accept_one(struct cm_id *listener)
 	id->listener = listener;
 	id->state = CM_REQ_AWAITED;
 	cm_wire_expect(id);
-	if (cm_wire_watch(id, EPOLL_CTL_ADD) == 0)
-		receive_first(id);
-	else
-		cm_id_free(id);
+	(void)cm_wire_watch(id, EPOLL_CTL_ADD); /* Else it is dropped when its time is over. */
+	receive_first(id);
 }
 
 void

@@ -352,20 +352,15 @@ ioctl(int fd, unsigned long request, ...)
  */
 extern ssize_t __write(int fd, const void *buf, size_t len);
 
-static bool
-is_epoll_set(int fd)
-{
-	struct epoll_event ev;
-
-	return syscall(SYS_epoll_pwait, fd, &ev, 1, 0, NULL, 0) >= 0; /* Else errno is EINVAL. */
-}
-
 EXPORT ssize_t
 write(int fd, const void *buf, size_t len)
 {
+	struct epoll_event ev;
 	ssize_t n = __write(fd, buf, len);
 
-	if (crpc_likely(n >= 0) || errno != EINVAL || !is_epoll_set(fd))
+	/* Of what is no epoll set, errno stays EINVAL. */
+	if (crpc_likely(n >= 0) || errno != EINVAL ||
+		syscall(SYS_epoll_pwait, fd, &ev, 1, 0, NULL, 0) < 0)
 		return n;
 	return cm_write(fd, buf, len);
 }

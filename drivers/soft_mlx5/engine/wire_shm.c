@@ -195,13 +195,11 @@ nets_sweep(void)
 int
 sm_fd_hide(int fd)
 {
-	int high = fd, err;
+	int high = fd;
 
 	if (fd >= 0 && fd <= STDERR_FILENO) {
 		high = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-		err = errno;
-		close(fd);
-		errno = err;
+		close(fd); /* It succeeds, and leaves errno. */
 	}
 	return high;
 }
