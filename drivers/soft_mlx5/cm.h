@@ -22,7 +22,8 @@
  * States of an identifier, and what moves it:
  *
  *     IDLE -bind-> BOUND -resolve-> ADDR_RESOLVED -route-> ROUTE_RESOLVED -connect-> REQ_SENT
- *                  BOUND -listen-> LISTENING, which makes identifiers in REQ_RECEIVED
+ *                  BOUND -listen-> LISTENING, which makes identifiers in REQ_AWAITED
+ *     REQ_AWAITED -REQ-> REQ_RECEIVED
  *     REQ_SENT -REP-> REP_RECEIVED -accept, sends RTU-> ESTABLISHED
  *     REQ_RECEIVED -accept, sends REP-> REP_SENT -RTU-> ESTABLISHED
  *     ESTABLISHED -disconnect-> DREQ_SENT -DREP-> CLOSED
@@ -93,6 +94,7 @@ enum cm_state {
 	CM_ADDR_RESOLVED,
 	CM_ROUTE_RESOLVED,
 	CM_LISTENING,
+	CM_REQ_AWAITED,
 	CM_REQ_SENT, /**< From here on there is or was a connection. */
 	CM_REQ_RECEIVED,
 	CM_REP_SENT,
@@ -112,8 +114,7 @@ union cm_addr {
 /** An event that the program has not read. */
 struct cm_event {
 	TAILQ_ENTRY(cm_event) link;
-	struct cm_id *owner; /**< Counts it as reported. */
-	struct cm_id *fresh; /**< Of a connection request: the new identifier. */
+	struct cm_id *owner; /**< Counts it as reported. Of a connection request: the listener. */
 	struct rdma_ucm_event_resp resp;
 };
 
@@ -124,15 +125,16 @@ struct cm_chan {
 	uint64_t serial;
 	int timer; /**< Readable while events wait, or at the first deadline. */
 	bool dead; /**< Inherited by fork: every command is EIO. */
-	LIST_HEAD(, cm_id) ids;
+	TAILQ_HEAD(, cm_id) ids;
 	TAILQ_HEAD(cm_events, cm_event) events;
 };
 
 struct cm_id {
 	struct uv_obj obj;
-	LIST_ENTRY(cm_id) link;
+	TAILQ_ENTRY(cm_id) link;
 	struct cm_chan *chan;
-	uint64_t uid; /**< librdmacm's; 0: not accepted yet, no events. */
+	struct cm_id *listener; /**< That made it, until the program has read the request. */
+	uint64_t uid;           /**< librdmacm's; 0: not accepted yet, no events. */
 	uint32_t events_reported;
 	enum cm_state state;
 	uint16_t ps;         /**< enum rdma_ucm_port_space. */
@@ -167,7 +169,7 @@ extern pthread_mutex_t cm_lock;
 
 /** open() of the node. A descriptor, or -1 with errno. */
 int cm_open(int flags);
-/** write() of @p len bytes to a channel's descriptor: their number, or -1 with errno. */
+/** write() of @p len bytes to an epoll set: their number, or -1 with errno; EINVAL: no channel. */
 ssize_t cm_write(int fd, const void *buf, size_t len);
 /** In a forked child: what it inherited belongs to the parent. */
 void cm_fork_child(void);
@@ -184,22 +186,20 @@ cm_chan_of(struct sm_file *file)
 int cm_get_event(struct cm_chan *chan, struct cm_call *call);
 /** A new identifier, or NULL with errno. */
 struct cm_id *cm_id_new(struct cm_chan *chan, uint16_t ps, uint8_t qp_type);
-/** Its socket and unread events go, and identifiers of unread connection requests. */
+/** Its socket and unread events go, and identifiers of requests that were not read. */
 void cm_id_free(struct cm_id *id);
-/** Move it and its unread events; 0, or what the channel's set says. */
+/** Move it, its unread events and their identifiers; 0, or what the channel's set says. */
 int cm_id_migrate(struct cm_id *id, struct cm_chan *to);
-/** The identifier with this handle, of any channel, or NULL. */
+/** The identifier with this handle that the program knows, of any channel, or NULL. */
 struct cm_id *cm_id_find(uint32_t handle);
 /**
- * Queue an event.
+ * Queue an event; a connection request is one of the listener about the new identifier.
  *
- * @param fresh
- *   Of a connection request to @p id: the new identifier; else NULL.
  * @return
- *   The event, to add to; without memory, and of an identifier not accepted yet, one that is lost.
+ *   The event, to add to; without memory, and of an identifier not accepted yet, one that is lost,
+ *   whose id is 0.
  */
-struct rdma_ucm_event_resp *cm_event_new(
-	struct cm_id *id, struct cm_id *fresh, enum cm_event_type type, int status);
+struct rdma_ucm_event_resp *cm_event_new(struct cm_id *id, enum cm_event_type type, int status);
 
 /* ---- cm_id.c ---- */
 

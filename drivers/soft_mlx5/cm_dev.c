@@ -32,7 +32,7 @@ timer_set(struct cm_chan *chan)
 	uint64_t first = UINT64_MAX;
 	struct cm_id *id;
 
-	LIST_FOREACH (id, &chan->ids, link)
+	TAILQ_FOREACH (id, &chan->ids, link)
 		if (id->deadline_ns != 0)
 			first = crpc_min(first, id->deadline_ns);
 	if (!TAILQ_EMPTY(&chan->events))
@@ -46,10 +46,18 @@ timer_set(struct cm_chan *chan)
 
 /* ---- identifiers and events ---- */
 
+static struct cm_id *
+id_at(uint32_t handle)
+{
+	return (void *)uv_objs_get(&ids, handle, UV_CM_ID);
+}
+
 struct cm_id *
 cm_id_find(uint32_t handle)
 {
-	return (void *)uv_objs_get(&ids, handle, UV_CM_ID);
+	struct cm_id *id = id_at(handle);
+
+	return id != NULL && id->listener == NULL ? id : NULL;
 }
 
 struct cm_id *
@@ -69,31 +77,27 @@ cm_id_new(struct cm_chan *chan, uint16_t ps, uint8_t qp_type)
 	id->fd = id->device = id->peer_device = -1;
 	id->ack_timeout = CM_ACK_TIMEOUT;
 	id->psn = (uint32_t)(uv_clock_read(CLOCK_MONOTONIC) >> 8) & 0xffffff;
-	LIST_INSERT_HEAD(&chan->ids, id, link);
+	TAILQ_INSERT_TAIL(&chan->ids, id, link);
 	return id;
 }
 
 void
 cm_id_free(struct cm_id *id)
 {
-	struct cm_event *ev, *next;
-	struct cm_id *fresh;
+	struct cm_chan *chan = id->chan;
+	struct cm_event *ev, *next_ev;
+	struct cm_id *other, *next;
 
-	/* Gone from its lists first: an identifier of a request that was not read goes with it. */
-	LIST_REMOVE(id, link);
-	uv_objs_del(&ids, &id->obj);
-	for (ev = TAILQ_FIRST(&id->chan->events); ev != NULL; ev = next) {
-		next = TAILQ_NEXT(ev, link);
-		if (ev->owner != id && ev->fresh != id)
-			continue;
-		fresh = ev->owner == id ? ev->fresh : NULL;
-		TAILQ_REMOVE(&id->chan->events, ev, link);
-		free(ev);
-		if (fresh != NULL) {
-			cm_id_free(fresh);
-			next = TAILQ_FIRST(&id->chan->events); /* Others may have gone with it. */
+	TAILQ_REMOVE(&chan->ids, id, link);
+	SM_FOREACH_SAFE (other, &chan->ids, link, next)
+		if (other->listener == id)
+			cm_id_free(other);
+	SM_FOREACH_SAFE (ev, &chan->events, link, next_ev)
+		if (ev->owner == id || ev->resp.id == id->obj.handle) {
+			TAILQ_REMOVE(&chan->events, ev, link);
+			free(ev);
 		}
-	}
+	uv_objs_del(&ids, &id->obj);
 	cm_wire_close(id);
 	free(id);
 }
@@ -102,39 +106,41 @@ int
 cm_id_migrate(struct cm_id *id, struct cm_chan *to)
 {
 	struct cm_chan *from = id->chan;
-	struct cm_event *ev, *next;
+	struct cm_event *ev, *next_ev;
+	struct cm_id *other, *next;
 	bool watched = id->fd >= 0 && cm_wire_watch(id, EPOLL_CTL_DEL) == 0;
 	int err;
 
 	id->chan = to;
 	err = watched ? cm_wire_watch(id, EPOLL_CTL_ADD) : 0;
-	LIST_REMOVE(id, link);
-	LIST_INSERT_HEAD(&to->ids, id, link);
-	for (ev = TAILQ_FIRST(&from->events); ev != NULL; ev = next) {
-		next = TAILQ_NEXT(ev, link);
-		if (ev->owner != id || from == to)
-			continue;
-		TAILQ_REMOVE(&from->events, ev, link);
-		TAILQ_INSERT_TAIL(&to->events, ev, link);
-		if (ev->fresh != NULL)
-			(void)cm_id_migrate(ev->fresh, to);
-	}
+	TAILQ_REMOVE(&from->ids, id, link);
+	TAILQ_INSERT_TAIL(&to->ids, id, link);
+	if (from == to)
+		return err;
+	SM_FOREACH_SAFE (other, &from->ids, link, next)
+		if (other->listener == id)
+			(void)cm_id_migrate(other, to);
+	SM_FOREACH_SAFE (ev, &from->events, link, next_ev)
+		if (ev->owner == id) {
+			TAILQ_REMOVE(&from->events, ev, link);
+			TAILQ_INSERT_TAIL(&to->events, ev, link);
+		}
 	timer_set(from);
 	return err;
 }
 
 struct rdma_ucm_event_resp *
-cm_event_new(struct cm_id *id, struct cm_id *fresh, enum cm_event_type type, int status)
+cm_event_new(struct cm_id *id, enum cm_event_type type, int status)
 {
 	static struct rdma_ucm_event_resp nowhere;
-	struct cm_event *ev = id->uid != 0 ? calloc(1, sizeof(*ev)) : NULL;
+	struct cm_id *owner = id->listener != NULL ? id->listener : id;
+	struct cm_event *ev = owner != id || id->uid != 0 ? calloc(1, sizeof(*ev)) : NULL;
 
 	if (ev == NULL)
 		return &nowhere;
-	ev->owner = id;
-	ev->fresh = fresh;
-	ev->resp.uid = id->uid;
-	ev->resp.id = fresh != NULL ? fresh->obj.handle : id->obj.handle;
+	ev->owner = owner;
+	ev->resp.uid = owner->uid;
+	ev->resp.id = id->obj.handle;
 	ev->resp.event = type;
 	ev->resp.status = (uint32_t)status;
 	TAILQ_INSERT_TAIL(&id->chan->events, ev, link);
@@ -147,9 +153,9 @@ static void
 expire(struct cm_chan *chan)
 {
 	uint64_t now = uv_clock_read(CLOCK_MONOTONIC);
-	struct cm_id *id;
+	struct cm_id *id, *next;
 
-	LIST_FOREACH (id, &chan->ids, link)
+	SM_FOREACH_SAFE (id, &chan->ids, link, next)
 		if (id->deadline_ns != 0 && now >= id->deadline_ns)
 			cm_wire_expired(id);
 }
@@ -163,7 +169,7 @@ serve(struct cm_chan *chan)
 	struct cm_id *id;
 
 	for (int i = 0; i < n; i++) {
-		id = cm_id_find((uint32_t)ready[i].data.u64); /* NULL: the timer's. */
+		id = id_at((uint32_t)ready[i].data.u64); /* NULL: the timer's. */
 		if (id != NULL)
 			cm_wire_ready(id);
 	}
@@ -186,6 +192,7 @@ cm_get_event(struct cm_chan *chan, struct cm_call *call)
 		return EAGAIN;
 	TAILQ_REMOVE(&chan->events, ev, link);
 	ev->owner->events_reported++;
+	id_at(ev->resp.id)->listener = NULL;
 	memcpy(call->resp.at, &ev->resp, sizeof(ev->resp));
 	free(ev);
 	return 0;
@@ -317,7 +324,7 @@ cm_write(int fd, const void *buf, size_t len)
 	chan = cm_chan_of(sm_file_find(fd)); /* Under the lock, without which none is freed. */
 	file.serial = chan != NULL ? chan->serial : 0;
 	pthread_mutex_unlock(&cm_lock);
-	err = command(file, buf, len, state);
+	err = chan != NULL ? command(file, buf, len, state) : EINVAL;
 	pthread_setcancelstate(state, NULL);
 	if (err == 0)
 		return (ssize_t)len;
@@ -344,7 +351,7 @@ chan_release(struct sm_file *file)
 	struct cm_id *id;
 
 	pthread_mutex_lock(&cm_lock);
-	while ((id = LIST_FIRST(&chan->ids)) != NULL)
+	while ((id = TAILQ_FIRST(&chan->ids)) != NULL)
 		cm_id_free(id);
 	LIST_REMOVE(chan, link);
 	close(chan->timer);
@@ -363,11 +370,12 @@ cm_open(int flags)
 	uv_fork_register();
 	if (chan == NULL)
 		goto err_errno;
+	TAILQ_INIT(&chan->ids);
 	TAILQ_INIT(&chan->events);
 	chan->file.kind = SM_FILE_CM;
 	chan->file.release = chan_release;
 	chan->file.is_shown_by = is_shown_by;
-	chan->timer = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);
+	chan->timer = sm_fd_hide(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
 	fd = epoll_create1((flags & O_CLOEXEC) != 0 ? EPOLL_CLOEXEC : 0);
 	if (fd < 0 || chan->timer < 0 || fcntl(fd, F_SETFL, flags & O_NONBLOCK) != 0 ||
 		epoll_ctl(fd, EPOLL_CTL_ADD, chan->timer, &ev) != 0) {
@@ -406,7 +414,7 @@ cm_fork_child(void)
 	cm_lock = (pthread_mutex_t)PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
 	LIST_FOREACH (chan, &chans, link) {
 		chan->dead = true;
-		LIST_FOREACH (id, &chan->ids, link) {
+		TAILQ_FOREACH (id, &chan->ids, link) {
 			if (id->fd >= 0)
 				close(id->fd);
 			id->fd = -1;

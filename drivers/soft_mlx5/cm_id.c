@@ -139,7 +139,7 @@ resolve(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst)
 	loopback_if_any(&id->dst);
 	id->peer_device = cm_addr_device(&id->dst);
 	if (id->peer_device < 0) {
-		(void)cm_event_new(id, NULL, CM_EVENT_ADDR_ERROR, -EHOSTUNREACH);
+		(void)cm_event_new(id, CM_EVENT_ADDR_ERROR, -EHOSTUNREACH);
 		(void)sm_refuse(EHOSTUNREACH, "rdma_cm to an address of another host");
 		return 0;
 	}
@@ -150,7 +150,7 @@ resolve(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst)
 		id->device = id->peer_device;
 	}
 	id->state = CM_ADDR_RESOLVED;
-	(void)cm_event_new(id, NULL, CM_EVENT_ADDR_RESOLVED, 0);
+	(void)cm_event_new(id, CM_EVENT_ADDR_RESOLVED, 0);
 	return 0;
 }
 
@@ -174,7 +174,7 @@ resolve_route(struct cm_chan *chan, struct cm_call *call)
 	if (req->timeout_ms == 0 || call->id->state != CM_ADDR_RESOLVED)
 		return EINVAL;
 	call->id->state = CM_ROUTE_RESOLVED;
-	(void)cm_event_new(call->id, NULL, CM_EVENT_ROUTE_RESOLVED, 0);
+	(void)cm_event_new(call->id, CM_EVENT_ROUTE_RESOLVED, 0);
 	return 0;
 }
 
@@ -254,8 +254,12 @@ accept_request(struct cm_id *id, const struct rdma_ucm_accept *req)
 	id->depth = rep.conn.initiator_depth;
 	id->resources = rep.conn.responder_resources;
 	err = cm_wire_send(id, CM_REP, &rep);
-	if (err != 0)
+	if (err == 0)
+		err = cm_wire_watch(id, EPOLL_CTL_ADD);
+	if (err != 0) {
+		cm_wire_end(id);
 		return err;
+	}
 	id->state = CM_REP_SENT;
 	cm_wire_expect(id);
 	return 0;
@@ -327,7 +331,7 @@ notify(struct cm_chan *chan, struct cm_call *call)
 		return EINVAL;
 	call->id->state = CM_ESTABLISHED;
 	call->id->deadline_ns = 0;
-	(void)cm_event_new(call->id, NULL, CM_EVENT_ESTABLISHED, 0);
+	(void)cm_event_new(call->id, CM_EVENT_ESTABLISHED, 0);
 	return 0;
 }
 

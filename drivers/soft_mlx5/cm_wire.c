@@ -9,7 +9,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,8 +24,6 @@
 #define PORT_COUNT 28232u
 /* As the kernel: more are waiting than any program asked for. */
 #define BACKLOG_MAX 1024u
-/* How long REQ may follow connect(): a peer that is not scheduled between the two. */
-#define REQ_WAIT_MS 1000
 /* A kernel sends REQ 16 times, 4.3 seconds apart. */
 #define ANSWER_MS 69000u
 
@@ -80,7 +77,7 @@ cm_wire_bind(struct cm_id *id, in_port_t port)
 {
 	int err = 0;
 
-	id->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+	id->fd = sm_fd_hide(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (id->fd < 0)
 		return errno;
 	/* A port that several share is free until one of them listens. */
@@ -181,7 +178,7 @@ static struct rdma_ucm_event_resp *
 closed(struct cm_id *id, enum cm_event_type type, int status)
 {
 	cm_wire_end(id);
-	return cm_event_new(id, NULL, type, status);
+	return cm_event_new(id, type, status);
 }
 
 /* A request is refused; for UD the event is another one, with a status of SIDR. */
@@ -223,7 +220,9 @@ lost(struct cm_id *id)
 void
 cm_wire_expired(struct cm_id *id)
 {
-	if (id->state == CM_DREQ_SENT)
+	if (id->state == CM_REQ_AWAITED)
+		cm_id_free(id);
+	else if (id->state == CM_DREQ_SENT)
 		closed(id, CM_EVENT_DISCONNECTED, 0);
 	else
 		closed(id, CM_EVENT_UNREACHABLE, -ETIMEDOUT);
@@ -275,7 +274,7 @@ rep_received(struct cm_id *id, const struct cm_msg *msg)
 		id->state = CM_REP_RECEIVED;
 		id->deadline_ns = 0;
 		conn_event(
-			cm_event_new(id, NULL, CM_EVENT_CONNECT_RESPONSE, 0), msg, CM_REP_PRIVATE);
+			cm_event_new(id, CM_EVENT_CONNECT_RESPONSE, 0), msg, CM_REP_PRIVATE);
 	} else if (msg->status != 0) {
 		closed(id, CM_EVENT_UNREACHABLE, (int)msg->status);
 	} else {
@@ -286,7 +285,7 @@ rep_received(struct cm_id *id, const struct cm_msg *msg)
 static void
 disconnected(struct cm_id *id, uint8_t private_len)
 {
-	struct rdma_ucm_event_resp *resp = cm_event_new(id, NULL, CM_EVENT_DISCONNECTED, 0);
+	struct rdma_ucm_event_resp *resp = cm_event_new(id, CM_EVENT_DISCONNECTED, 0);
 
 	id->deadline_ns = 0;
 	resp->param.conn.private_data_len = private_len;
@@ -309,7 +308,7 @@ msg_received(struct cm_id *id, const struct cm_msg *msg)
 		if (state == CM_REP_SENT) {
 			id->state = CM_ESTABLISHED;
 			id->deadline_ns = 0;
-			(void)cm_event_new(id, NULL, CM_EVENT_ESTABLISHED, 0);
+			(void)cm_event_new(id, CM_EVENT_ESTABLISHED, 0);
 		}
 		break;
 	case CM_REJ:
@@ -320,6 +319,7 @@ msg_received(struct cm_id *id, const struct cm_msg *msg)
 		if (state < CM_REP_SENT || state > CM_DREQ_SENT)
 			break;
 		id->state = CM_DREQ_RECEIVED;
+		(void)cm_wire_watch(id, EPOLL_CTL_DEL); /* The end of the socket is no event. */
 		disconnected(id, CM_DREQ_PRIVATE);
 		break;
 	case CM_DREP:
@@ -364,8 +364,9 @@ req_is_for(const struct cm_id *listener, const struct cm_msg *req)
 		(cm_addr_is_any(&listener->src) || cm_addr_equal(&listener->src, &req->dst));
 }
 
-static void
-req_received(struct cm_id *listener, struct cm_id *id, const struct cm_msg *req)
+/* False: there is no memory for the event. */
+static bool
+req_received(struct cm_id *id, const struct cm_msg *req)
 {
 	struct rdma_ucm_event_resp *resp;
 
@@ -374,45 +375,57 @@ req_received(struct cm_id *listener, struct cm_id *id, const struct cm_msg *req)
 	id->device = cm_addr_device(&id->src);
 	id->peer_device = cm_addr_device(&id->dst);
 	id->state = CM_REQ_RECEIVED;
-	id->ack_timeout = listener->ack_timeout;
+	id->deadline_ns = 0;
+	/* What the peer does now is no event: accept reports that it is gone. */
+	(void)cm_wire_watch(id, EPOLL_CTL_DEL);
+	id->ack_timeout = id->listener->ack_timeout;
 	id->retry = req->conn.retry_count & 7;
 	peer_is(id, req);
-	resp = cm_event_new(listener, id, CM_EVENT_CONNECT_REQUEST, 0);
+	resp = cm_event_new(id, CM_EVENT_CONNECT_REQUEST, 0);
 	if (cm_is_ud(id))
 		ud_event(id, resp, req, CM_SIDR_REQ_PRIVATE);
 	else
 		conn_event(resp, req, CM_REQ_PRIVATE);
+	return resp->id != 0;
 }
 
-/* A connection and its first message. */
+/* The first message of a connection, unless the peer is yet to send it. */
 static void
-accept_one(struct cm_id *listener)
+receive_first(struct cm_id *id)
 {
-	struct pollfd pfd = {.events = POLLIN};
-	struct cm_id *id;
 	struct cm_msg msg;
+	ssize_t n = recv(id->fd, &msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC);
 
-	pfd.fd = accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
-	if (pfd.fd < 0) { /* No descriptor is left: the request waits until there is one. */
-		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+	if (n < 0 && errno == EAGAIN)
 		return;
-	}
-	id = is_own_user(pfd.fd) && poll(&pfd, 1, REQ_WAIT_MS) == 1
-		? cm_id_new(listener->chan, listener->ps, listener->qp_type)
-		: NULL;
-	if (id == NULL) {
-		close(pfd.fd);
+	if (msg_is_valid(id, &msg, n) && req_is_for(id->listener, &msg) && req_received(id, &msg))
 		return;
-	}
-	id->fd = pfd.fd;
-	if (msg_is_valid(id, &msg, recv(id->fd, &msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC)) &&
-		req_is_for(listener, &msg) && cm_wire_watch(id, EPOLL_CTL_ADD) == 0) {
-		req_received(listener, id, &msg);
-		return;
-	}
 	msg = (struct cm_msg){.status = CM_REJECT_NO_SERVICE};
 	(void)cm_wire_send(id, CM_REJ, &msg);
 	cm_id_free(id);
+}
+
+static void
+accept_one(struct cm_id *listener)
+{
+	int fd = sm_fd_hide(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+	struct cm_id *id;
+
+	if (fd < 0) { /* No descriptor is left: the request waits until there is one. */
+		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
+		return;
+	}
+	id = is_own_user(fd) ? cm_id_new(listener->chan, listener->ps, listener->qp_type) : NULL;
+	if (id == NULL) {
+		close(fd);
+		return;
+	}
+	id->fd = fd;
+	id->listener = listener;
+	id->state = CM_REQ_AWAITED;
+	cm_wire_expect(id);
+	(void)cm_wire_watch(id, EPOLL_CTL_ADD); /* Else it is dropped when its time is over. */
+	receive_first(id);
 }
 
 void
@@ -420,6 +433,8 @@ cm_wire_ready(struct cm_id *id)
 {
 	if (id->state == CM_LISTENING)
 		accept_one(id);
+	else if (id->state == CM_REQ_AWAITED)
+		receive_first(id);
 	else
 		receive(id);
 }

@@ -165,7 +165,7 @@ serve_all(void *arg)
 	int own = (int)(intptr_t)arg, fd;
 
 	for (;;) {
-		fd = accept4(own, NULL, NULL, SOCK_CLOEXEC);
+		fd = sm_fd_hide(accept4(own, NULL, NULL, SOCK_CLOEXEC));
 		if (fd < 0 && errno == EINVAL)
 			break; /* Shut down by sm_control_close(), which no longer knows it. */
 		if (fd < 0) { /* No descriptor is left: who asks waits until there is one. */
@@ -233,7 +233,7 @@ sweep(const char *dir)
 static int
 listen_at(const struct sockaddr_un *a)
 {
-	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), err;
+	int fd = sm_fd_hide(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), err;
 
 	if (fd < 0)
 		return -1;

@@ -77,16 +77,16 @@ uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, uint32_t *fd)
 		err = errno;
 		goto err_free;
 	}
+	c->tx = sm_fd_hide(pair[1]);
 	/* Best effort: a smaller buffer only makes uv_send_late() work more often. */
-	(void)setsockopt(pair[1], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-	c->tx = pair[1];
+	(void)setsockopt(c->tx, SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
 	c->msg_size = kind == SM_FILE_COMP ? sizeof(struct ib_uverbs_comp_event_desc)
 					   : sizeof(struct ib_uverbs_async_event_desc);
 	pthread_mutex_init(&c->lock, NULL);
 	atomic_init(&c->refs, 1);
 	c->file.kind = kind;
 	c->file.release = chan_release;
-	err = sm_file_add(&c->file, pair[0]);
+	err = c->tx >= 0 ? sm_file_add(&c->file, pair[0]) : EMFILE;
 	if (err != 0)
 		goto err_close;
 	*chan = c;
@@ -95,7 +95,7 @@ uv_chan_create(enum sm_file_kind kind, struct uv_chan **chan, uint32_t *fd)
 
 err_close:
 	close(pair[0]);
-	close(pair[1]);
+	close(c->tx);
 	pthread_mutex_destroy(&c->lock);
 err_free:
 	free(c->late);

@@ -71,6 +71,17 @@ lost_number(struct sm_file *file)
 	return false;
 }
 
+/* A thread that is cancelled at a close() in it would leave locks behind. */
+static void
+release(struct sm_file *file)
+{
+	int state;
+
+	pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state);
+	file->release(file);
+	pthread_setcancelstate(state, NULL);
+}
+
 int
 sm_file_add(struct sm_file *file, int fd)
 {
@@ -96,7 +107,7 @@ sm_file_add(struct sm_file *file, int fd)
 	crpc_store_release(&sm_file_table[fd], file); /* R1 */
 	pthread_mutex_unlock(&sm_files_lock);
 	if (stale != NULL)
-		stale->release(stale);
+		release(stale);
 	return 0;
 }
 
@@ -142,7 +153,7 @@ sm_file_closed(int fd)
 		file = NULL;
 	pthread_mutex_unlock(&sm_files_lock);
 	if (file != NULL)
-		file->release(file);
+		release(file);
 	errno = saved;
 }
 

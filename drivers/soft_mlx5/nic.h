@@ -47,6 +47,20 @@
 #define SM_DIRECT_DEFAULT 16384u
 #define SM_DIRECT_LEAST 8193u
 
+/** A walk of a TAILQ in which @p var may leave it. */
+#define SM_FOREACH_SAFE(var, head, field, next)                                                    \
+	for ((var) = TAILQ_FIRST(head); (var) != NULL && ((next) = TAILQ_NEXT(var, field), true);  \
+		(var) = (next))
+
+/**
+ * A descriptor that the program did not ask for: never its standard input, output or error, which
+ * it may have closed, and another number then.
+ *
+ * @return
+ *   The descriptor, or -1 with errno, also if @p fd is -1.
+ */
+int sm_fd_hide(int fd);
+
 struct sm_nic;
 struct sm_pd;
 struct sm_mr;

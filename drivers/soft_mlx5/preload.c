@@ -23,9 +23,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -344,24 +346,23 @@ ioctl(int fd, unsigned long request, ...)
 }
 
 /*
- * Every program writes, also from a signal handler, where dlsym() has no place: so not REAL(write).
- * A channel known by its number is found at once. A duplicate is found when the kernel refuses to
- * write to an epoll set, which a channel is for it.
+ * Every program writes, also from a signal handler, where dlsym() and locks have no place: so not
+ * REAL(write). The kernel refuses to write to an epoll set, which a channel is for it; only then,
+ * and if it is such a set, is it looked up.
  */
 extern ssize_t __write(int fd, const void *buf, size_t len);
 
 EXPORT ssize_t
 write(int fd, const void *buf, size_t len)
 {
-	ssize_t n;
+	struct epoll_event ev;
+	ssize_t n = __write(fd, buf, len);
 
-	if (crpc_likely(cm_chan_of(sm_file_at(fd)) == NULL)) {
-		n = __write(fd, buf, len);
-		if (crpc_likely(n >= 0) || errno != EINVAL)
-			return n;
-	}
-	return cm_chan_of(sm_file_find(fd)) != NULL ? cm_write(fd, buf, len)
-						    : __write(fd, buf, len);
+	/* Of what is no epoll set, errno stays EINVAL. */
+	if (crpc_likely(n >= 0) || errno != EINVAL ||
+		syscall(SYS_epoll_pwait, fd, &ev, 1, 0, NULL, 0) < 0)
+		return n;
+	return cm_write(fd, buf, len);
 }
 
 /* libmlx5 asks for it by device commands, which are refused: the answer would always be no. */

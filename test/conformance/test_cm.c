@@ -17,8 +17,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -116,14 +119,20 @@ bind_to(int fd, uint32_t id, const char *text, uint16_t port)
 }
 
 static uint32_t
-listener(int fd, uint16_t ps)
+listener_of(int fd, uint64_t uid, uint16_t ps)
 {
-	uint32_t id = create(fd, UID, ps);
+	uint32_t id = create(fd, uid, ps);
 	struct rdma_ucm_listen req = {.id = id, .backlog = 8};
 
 	assert_ok(bind_to(fd, id, "127.0.0.1", PORT));
 	assert_ok(CM(fd, LISTEN, 0, req));
 	return id;
+}
+
+static uint32_t
+listener(int fd, uint16_t ps)
+{
+	return listener_of(fd, UID, ps);
 }
 
 static int
@@ -617,6 +626,30 @@ TEST(a_channel_without_events_is_not_readable)
 	pair_close(&p);
 }
 
+/* Where a kernel has no event for it either. */
+TEST(the_end_of_a_peer_that_is_no_event_is_not_readable)
+{
+	struct pair p = pair_ask(RDMA_PS_TCP, "");
+	struct pollfd pfd = {.fd = p.srv, .events = POLLIN};
+
+	destroy(p.cli, p.out); /* Its request was read. */
+	assert_int_equal(poll(&pfd, 1, 50), 0);
+	assert_int_equal(accept_id(p.srv, p.in, UID + 2, 1, ""), EINVAL);
+	assert_int_equal(accept_id(p.srv, p.in, UID + 2, 1, ""), EINVAL);
+	assert_int_equal(poll(&pfd, 1, 50), 0);
+	pair_close(&p);
+
+	p = pair_connect();
+	pfd.fd = p.srv;
+	assert_ok(disconnect(p.cli, p.out));
+	expect(p.srv, DISCONNECTED, UID + 2, 0);
+	destroy(p.cli, p.out);
+	assert_int_equal(poll(&pfd, 1, 50), 0);
+	assert_ok(disconnect(p.srv, p.in));
+	assert_int_equal(poll(&pfd, 1, 50), 0);
+	pair_close(&p);
+}
+
 static void *
 wait_for_event(void *arg)
 {
@@ -663,6 +696,70 @@ TEST(a_thread_that_waits_stays_when_the_channel_is_closed)
 	assert_ptr_equal(result, PTHREAD_CANCELED);
 }
 
+/* A program that has no standard input, output and error may open its own there. */
+TEST(channels_take_free_descriptors_and_what_is_behind_them_none_below_three)
+{
+	int saved[3], third, i;
+	struct pair p;
+
+	for (i = 0; i < 3; i++) {
+		saved[i] = fcntl(i, F_DUPFD_CLOEXEC, 3);
+		close(i);
+	}
+	p = pair_connect();
+	third = fcntl(2, F_GETFD);
+	pair_close(&p);
+	for (i = 0; i < 3; i++) {
+		dup2(saved[i], i);
+		close(saved[i]);
+	}
+	assert_int_equal(p.srv, 0);
+	assert_int_equal(p.cli, 1);
+	assert_int_equal(third, -1);
+}
+
+static void *
+open_cancelled(void *fd)
+{
+	pthread_cancel(pthread_self());
+	*(int *)fd = open(NODE, O_RDWR | O_CLOEXEC);
+	pthread_testcancel();
+	return NULL;
+}
+
+/* The new channel takes the number of one that was closed unseen, and releases that. */
+TEST(a_cancelled_thread_leaves_no_lock_behind)
+{
+	int low = dup(STDERR_FILENO), stale = channel(), fd = -1;
+	pthread_t thread;
+	void *result;
+
+	close(low);
+	assert_ok(syscall(SYS_close, stale));
+	assert_ok(pthread_create(&thread, NULL, open_cancelled, &fd));
+	assert_ok(pthread_join(thread, &result));
+	assert_ptr_equal(result, PTHREAD_CANCELED);
+	assert_int_equal(fd, stale);
+	create(fd, UID, RDMA_PS_TCP);
+	close(fd);
+}
+
+/* What the kernel refuses in the same way as a write to a channel. */
+TEST(a_write_that_is_refused_elsewhere_is_refused_as_before)
+{
+	int fd = channel(), set = epoll_create1(EPOLL_CLOEXEC), counter = eventfd(0, EFD_CLOEXEC);
+
+	assert_int_equal(write(set, "", 1), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(write(counter, "", 1), -1);
+	assert_int_equal(errno, EINVAL);
+	assert_int_equal(write(-1, "", 1), -1);
+	assert_int_equal(errno, EBADF);
+	close(counter);
+	close(set);
+	close(fd);
+}
+
 TEST(a_duplicate_is_the_same_channel)
 {
 	int fd = channel(), copy = dup(fd), plain = dup(STDERR_FILENO);
@@ -697,6 +794,67 @@ TEST(an_identifier_moves_to_another_channel_with_its_events)
 	close(srv);
 	close(cli);
 	close(to);
+}
+
+static int
+migrate(int from, uint32_t id, int to)
+{
+	struct rdma_ucm_migrate_resp resp;
+
+	return CM(to, MIGRATE_ID, sizeof(resp),
+		(struct rdma_ucm_migrate_id){
+			.response = (uintptr_t)&resp, .id = id, .fd = (uint32_t)from});
+}
+
+/* Both requests are taken in when the first is read. */
+TEST(an_identifier_whose_request_is_unread_does_not_exist)
+{
+	int srv = channel(), cli = channel(), to = channel();
+	uint32_t known[5] = {listener_of(srv, UID, RDMA_PS_TCP), listener_of(srv, UID, RDMA_PS_UDP),
+		create(cli, UID + 1, RDMA_PS_TCP), create(cli, UID + 1, RDMA_PS_UDP)};
+	struct rdma_ucm_destroy_id_resp resp;
+	struct rdma_ucm_destroy_id unknown = {.response = (uintptr_t)&resp};
+	struct rdma_ucm_event_resp ev;
+
+	for (int i = 2; i < 4; i++) {
+		route(cli, known[i], UID + 1);
+		assert_ok(connect_id(cli, known[i], 1, ""));
+	}
+	known[4] = expect(srv, CONNECT_REQUEST, UID, 0).id;
+	for (uint32_t id = 0; id < 100; id++) {
+		bool is_known = false;
+
+		for (int i = 0; i < 5; i++)
+			is_known |= id == known[i];
+		if (is_known)
+			continue;
+		assert_int_equal(migrate(srv, id, to), ENOENT);
+		assert_int_equal(accept_id(srv, id, UID + 2, 1, ""), ENOENT);
+		unknown.id = id;
+		assert_int_equal(CM(srv, DESTROY_ID, sizeof(resp), unknown), ENOENT);
+	}
+	/* It goes where its listener goes. */
+	assert_ok(migrate(srv, known[0], to));
+	assert_ok(migrate(srv, known[1], to));
+	ev = expect(to, CONNECT_REQUEST, UID, 0);
+	assert_ok(accept_id(to, ev.id, UID + 2, 1, ""));
+	assert_ok(accept_id(srv, known[4], UID + 2, 1, ""));
+	close(srv);
+	close(cli);
+	close(to);
+}
+
+TEST(a_listener_may_have_any_number_of_the_program)
+{
+	int srv = channel(), cli = channel();
+	uint32_t out = create(cli, UID + 1, RDMA_PS_TCP);
+
+	listener_of(srv, 0, RDMA_PS_TCP);
+	route(cli, out, UID + 1);
+	assert_ok(connect_id(cli, out, 1, ""));
+	expect(srv, CONNECT_REQUEST, 0, 0);
+	close(srv);
+	close(cli);
 }
 
 /* The name of the port, as cm_wire.c makes it. */
@@ -793,6 +951,86 @@ TEST(each_field_of_a_request_is_checked)
 #undef BAD
 	assert_ok(sent_to(srv, &good, sizeof(good)));
 	close(srv);
+}
+
+static uint64_t
+now_ms(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (uint64_t)now.tv_sec * 1000 + (uint64_t)now.tv_nsec / 1000000;
+}
+
+static int
+silent_peer(void)
+{
+	int peer = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+	struct sockaddr_un un;
+	socklen_t len = port_name(&un);
+
+	assert_ok(connect(peer, (const struct sockaddr *)&un, len));
+	return peer;
+}
+
+TEST(a_peer_that_connects_and_is_silent_delays_no_other)
+{
+	struct cm_msg req = {.magic = CM_MAGIC, .ps = RDMA_PS_TCP, .type = CM_REQ};
+	uint32_t fds = test_open_files(), listens, out;
+	int srv = channel(), cli = channel(), peer[4];
+	uint64_t start;
+
+	listens = listener(srv, RDMA_PS_TCP);
+	out = create(cli, UID + 1, RDMA_PS_TCP);
+	for (size_t i = 0; i < 4; i++)
+		peer[i] = silent_peer();
+	route(cli, out, UID + 1);
+	assert_ok(connect_id(cli, out, 1, ""));
+	start = now_ms();
+	expect(srv, CONNECT_REQUEST, UID, 0);
+	assert_in_range(now_ms() - start, 0, 2000);
+
+	/* What it sends later is read, also if it is nonsense. */
+	req.src.in = address("127.0.0.1", 1);
+	req.dst.in = address("127.0.0.1", PORT);
+	assert_int_equal(send(peer[0], &req, sizeof(req), 0), sizeof(req));
+	expect(srv, CONNECT_REQUEST, UID, 0);
+	fcntl(srv, F_SETFL, O_NONBLOCK);
+	assert_int_equal(send(peer[1], "?", 1, 0), 1);
+	close(peer[2]);
+	assert_int_equal(get_event(srv, &(struct rdma_ucm_event_resp){0}), EAGAIN);
+	assert_int_equal(recv(peer[1], &req, sizeof(req), MSG_DONTWAIT), sizeof(req));
+	assert_int_equal(req.type, CM_REJ);
+	assert_int_equal(recv(peer[1], &req, sizeof(req), MSG_DONTWAIT), 0);
+	assert_int_equal(recv(peer[3], &req, sizeof(req), MSG_DONTWAIT), -1);
+	destroy(srv, listens);
+	assert_int_equal(recv(peer[3], &req, sizeof(req), MSG_DONTWAIT), 0);
+	close(srv);
+	close(cli);
+	close(peer[0]);
+	close(peer[1]);
+	close(peer[3]);
+	assert_int_equal(test_open_files(), fds);
+}
+
+TEST(a_peer_that_stays_silent_is_dropped)
+{
+	int srv = channel(), peer;
+	struct pollfd pfd = {.fd = srv, .events = POLLIN};
+
+	setenv("SOFT_MLX5_CM_TIMEOUT", "50", 1);
+	listener(srv, RDMA_PS_TCP);
+	fcntl(srv, F_SETFL, O_NONBLOCK);
+	peer = silent_peer();
+	for (int i = 0; i < 2; i++) { /* It connects; its time is over. */
+		assert_int_equal(poll(&pfd, 1, 5000), 1);
+		assert_int_equal(get_event(srv, &(struct rdma_ucm_event_resp){0}), EAGAIN);
+	}
+	assert_int_equal(recv(peer, &(char){0}, 1, MSG_DONTWAIT), 0);
+	assert_int_equal(poll(&pfd, 1, 100), 0);
+	unsetenv("SOFT_MLX5_CM_TIMEOUT");
+	close(srv);
+	close(peer);
 }
 
 /* A net of this process alone: its ports are free. */

@@ -80,11 +80,6 @@ enum sm_turn {
 	SM_TURNS,
 };
 
-/** A walk of a TAILQ in which @p var may leave it. */
-#define SM_FOREACH_SAFE(var, head, field, next)                                                    \
-	for ((var) = TAILQ_FIRST(head); (var) != NULL && ((next) = TAILQ_NEXT(var, field), true);  \
-		(var) = (next))
-
 LIST_HEAD(sm_peer_bucket, sm_peer);
 #define SM_PEER_BUCKETS 1024u
 

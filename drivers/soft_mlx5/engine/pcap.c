@@ -47,7 +47,7 @@ static int
 pcap_file(const char *path, int *fdp)
 {
 	struct pcap_head head = {PCAP_MAGIC_NS, 2, 4, 0, 0, FRAME_MAX, PCAP_ETHERNET}, found;
-	int rc = 0, fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+	int fd = sm_fd_hide(open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644)), rc = 0;
 	struct stat st;
 
 	if (fd < 0)

@@ -192,6 +192,18 @@ nets_sweep(void)
 	closedir(d);
 }
 
+int
+sm_fd_hide(int fd)
+{
+	int high = fd;
+
+	if (fd >= 0 && fd <= STDERR_FILENO) {
+		high = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+		close(fd); /* It succeeds, and leaves errno. */
+	}
+	return high;
+}
+
 /* Open the file `net` with the registry locked, sure that it is still the one in the folder. */
 static int
 net_open(struct sm_wire *w)
@@ -200,7 +212,7 @@ net_open(struct sm_wire *w)
 	struct stat st;
 
 	snprintf(path, sizeof(path), "%s/net", w->dir);
-	w->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+	w->fd = sm_fd_hide(open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
 	if (w->fd < 0)
 		return errno == ENOENT ? EAGAIN : errno == EMFILE ? ENOMEM : EACCES;
 	if (!lock_byte(w->fd, F_OFD_SETLKW, F_WRLCK, LOCK_REGISTRY, 1) || fstat(w->fd, &st) != 0) {

@@ -77,7 +77,7 @@ socket_open(uint32_t addr, uint32_t slot)
 	struct sockaddr_in sin = {.sin_family = AF_INET,
 		.sin_port = htons((uint16_t)(SM_ROCE_PORT + slot)),
 		.sin_addr.s_addr = htonl(addr)};
-	int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = sm_fd_hide(socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 	int whole = IP_PMTUDISC_DO, bytes = SOCKET_BYTES, rc;
 
 	if (fd < 0)
