@@ -52,7 +52,9 @@ def programs(build, tools, scratch):
         client = os.path.join(build, 'apps', 'benchkv', 'benchkv-client')
         more = ['--snapshot', os.path.join(scratch, 'snapshot')] if rng.random() < 0.3 else []
         return ['sh', '-c', 'client=$1 name=$2 seconds=$3; shift 3; '
-                'timeout "$seconds" "$0" --no-huge -m 64 -- --name "$name" --keys 1024 "$@" & '
+                # A daemon that outlives its timeout, which may be killed, would serve for ever.
+                'timeout "$seconds" setpriv --pdeathsig TERM '
+                '"$0" --no-huge -m 64 -- --name "$name" --keys 1024 "$@" & '
                 '"$client" --attach "$name" --seconds "$seconds" --clients 2; wait'] + \
             app('kvd') + [client, name, str(seconds)] + more
 
