@@ -16,8 +16,8 @@
  * messages of a connection pass through it, and its end reports that the peer closed or died.
  *
  * The program's descriptor is an epoll set of these sockets and one timer, so poll() works on it
- * without help. Messages are read when the program asks for an event, which is all that a kernel
- * would make of them, so no thread is needed.
+ * without help. Messages are read when the program asks for an event or disconnects, so no thread
+ * is needed.
  *
  * States of an identifier, and what moves it:
  *
@@ -125,13 +125,14 @@ struct cm_chan {
 	uint64_t serial;
 	int timer; /**< Readable while events wait, or at the first deadline. */
 	bool dead; /**< Inherited by fork: every command is EIO. */
-	TAILQ_HEAD(, cm_id) ids;
+	TAILQ_HEAD(cm_ids, cm_id) ids;
+	struct cm_ids waiting; /**< Those with a deadline. */
 	TAILQ_HEAD(cm_events, cm_event) events;
 };
 
 struct cm_id {
 	struct uv_obj obj;
-	TAILQ_ENTRY(cm_id) link;
+	TAILQ_ENTRY(cm_id) link, wait;
 	struct cm_chan *chan;
 	struct cm_id *listener; /**< That made it, until the program has read the request. */
 	uint64_t uid;           /**< librdmacm's; 0: not accepted yet, no events. */
@@ -156,7 +157,8 @@ struct cm_id {
 /** One command: its request, copied, and its answer, zero at first. */
 struct cm_call {
 	struct cm_id *id; /**< That the request names, if the command is about one. */
-	uint32_t room;    /**< Bytes of the answer that the program takes. */
+	uint32_t room;    /**< Bytes of the answer that the program takes, */
+	uint64_t answer;  /**< and where. */
 	union uv_bytes req, resp;
 };
 
@@ -186,6 +188,8 @@ cm_chan_of(struct sm_file *file)
 int cm_get_event(struct cm_chan *chan, struct cm_call *call);
 /** A new identifier, or NULL with errno. */
 struct cm_id *cm_id_new(struct cm_chan *chan, uint16_t ps, uint8_t qp_type);
+/** When an answer is late; 0: none is expected. */
+void cm_id_deadline(struct cm_id *id, uint64_t at_ns);
 /** Its socket and unread events go, and identifiers of requests that were not read. */
 void cm_id_free(struct cm_id *id);
 /** Move it, its unread events and their identifiers; 0, or what the channel's set says. */
@@ -226,7 +230,7 @@ uint32_t cm_addr_size(const union cm_addr *addr);
 bool cm_addr_is_any(const union cm_addr *addr);
 /** Equal but for the port. */
 bool cm_addr_equal(const union cm_addr *a, const union cm_addr *b);
-/** The device that an address of this host belongs to; -1: it is not of this host. */
+/** The device that an address of this host belongs to; -ENODEV: it is not of this host. */
 int cm_addr_device(const union cm_addr *addr);
 void cm_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *ah);
 int cm_query(struct cm_chan *chan, struct cm_call *call);

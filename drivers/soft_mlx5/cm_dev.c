@@ -14,7 +14,8 @@
 
 #include "say.h"
 
-#define READY_MAX 16 /* Sockets that one pass serves. */
+#define READY_MAX  16 /* Sockets that one pass serves. */
+#define PASSES_MAX 64 /* Without an event; then the answer is that there is none. */
 
 /* Recursive: a socket of ours may be closed under the lock, and have the number of a channel that
  * the program closed unseen, which is then released. */
@@ -32,9 +33,8 @@ timer_set(struct cm_chan *chan)
 	uint64_t first = UINT64_MAX;
 	struct cm_id *id;
 
-	TAILQ_FOREACH (id, &chan->ids, link)
-		if (id->deadline_ns != 0)
-			first = crpc_min(first, id->deadline_ns);
+	TAILQ_FOREACH (id, &chan->waiting, wait)
+		first = crpc_min(first, id->deadline_ns);
 	if (!TAILQ_EMPTY(&chan->events))
 		first = 1;
 	if (first != UINT64_MAX) {
@@ -42,6 +42,16 @@ timer_set(struct cm_chan *chan)
 		at.it_value.tv_nsec = (long)(first % 1000000000u);
 	}
 	(void)timerfd_settime(chan->timer, TFD_TIMER_ABSTIME, &at, NULL);
+}
+
+void
+cm_id_deadline(struct cm_id *id, uint64_t at_ns)
+{
+	if (id->deadline_ns != 0)
+		TAILQ_REMOVE(&id->chan->waiting, id, wait);
+	id->deadline_ns = at_ns;
+	if (at_ns != 0)
+		TAILQ_INSERT_TAIL(&id->chan->waiting, id, wait);
 }
 
 /* ---- identifiers and events ---- */
@@ -108,15 +118,25 @@ cm_id_migrate(struct cm_id *id, struct cm_chan *to)
 	struct cm_chan *from = id->chan;
 	struct cm_event *ev, *next_ev;
 	struct cm_id *other, *next;
-	bool watched = id->fd >= 0 && cm_wire_watch(id, EPOLL_CTL_DEL) == 0;
-	int err;
+	bool watched = id->fd >= 0 && cm_wire_watch(id, EPOLL_CTL_MOD) == 0;
+	uint64_t deadline_ns = id->deadline_ns;
+	int err = 0;
 
+	if (from == to)
+		return 0;
 	id->chan = to;
-	err = watched ? cm_wire_watch(id, EPOLL_CTL_ADD) : 0;
+	if (watched)
+		err = cm_wire_watch(id, EPOLL_CTL_ADD);
+	id->chan = from;
+	if (err != 0)
+		return err;
+	if (watched)
+		(void)cm_wire_watch(id, EPOLL_CTL_DEL);
+	cm_id_deadline(id, 0);
+	id->chan = to;
+	cm_id_deadline(id, deadline_ns);
 	TAILQ_REMOVE(&from->ids, id, link);
 	TAILQ_INSERT_TAIL(&to->ids, id, link);
-	if (from == to)
-		return err;
 	SM_FOREACH_SAFE (other, &from->ids, link, next)
 		if (other->listener == id)
 			(void)cm_id_migrate(other, to);
@@ -126,7 +146,7 @@ cm_id_migrate(struct cm_id *id, struct cm_chan *to)
 			TAILQ_INSERT_TAIL(&to->events, ev, link);
 		}
 	timer_set(from);
-	return err;
+	return 0;
 }
 
 struct rdma_ucm_event_resp *
@@ -155,26 +175,28 @@ expire(struct cm_chan *chan)
 	uint64_t now = uv_clock_read(CLOCK_MONOTONIC);
 	struct cm_id *id, *next;
 
-	SM_FOREACH_SAFE (id, &chan->ids, link, next)
-		if (id->deadline_ns != 0 && now >= id->deadline_ns)
+	SM_FOREACH_SAFE (id, &chan->waiting, wait, next)
+		if (now >= id->deadline_ns)
 			cm_wire_expired(id);
 }
 
-/* One pass: messages first, so that one that has come is not late. */
-static void
+/* One pass: messages first, so that one that has come is not late. How many sockets had some. */
+static int
 serve(struct cm_chan *chan)
 {
 	struct epoll_event ready[READY_MAX];
-	int n = epoll_wait(chan->file.fd, ready, READY_MAX, 0);
+	int n = epoll_wait(chan->file.fd, ready, READY_MAX, 0), sockets = 0;
 	struct cm_id *id;
 
 	for (int i = 0; i < n; i++) {
 		id = id_at((uint32_t)ready[i].data.u64); /* NULL: the timer's. */
 		if (id != NULL)
 			cm_wire_ready(id);
+		sockets += id != NULL;
 	}
 	if (n > 0)
 		expire(chan);
+	return sockets;
 }
 
 /* ---- commands ---- */
@@ -185,11 +207,13 @@ cm_get_event(struct cm_chan *chan, struct cm_call *call)
 {
 	struct cm_event *ev;
 
-	if (TAILQ_EMPTY(&chan->events))
-		serve(chan);
+	for (int i = 0; i < PASSES_MAX && TAILQ_EMPTY(&chan->events) && serve(chan) != 0; i++)
+		continue;
 	ev = TAILQ_FIRST(&chan->events);
 	if (ev == NULL)
 		return EAGAIN;
+	if (uv_check_range(call->answer, call->room, true) != 0)
+		return EFAULT;
 	TAILQ_REMOVE(&chan->events, ev, link);
 	ev->owner->events_reported++;
 	id_at(ev->resp.id)->listener = NULL;
@@ -277,7 +301,6 @@ command(struct open_file file, const uint8_t *buf, size_t len, int cancel_state)
 	struct rdma_ucm_cmd_hdr hdr;
 	struct cm_call call = {0};
 	const struct cm_command *cmd;
-	uint64_t answer = 0;
 	int err;
 
 	if (len < sizeof(hdr))
@@ -297,14 +320,16 @@ command(struct open_file file, const uint8_t *buf, size_t len, int cancel_state)
 	memcpy(call.req.at, buf + sizeof(hdr), crpc_min(hdr.in, cmd->req));
 	call.room = crpc_min(hdr.out, cmd->resp);
 	if (call.room != 0)
-		memcpy(&answer, call.req.at + cmd->response_at, sizeof(answer));
-	if (call.room != 0 && uv_check_range(answer, call.room, true) != 0)
+		memcpy(&call.answer, call.req.at + cmd->response_at, sizeof(call.answer));
+	/* An event is asked for often, and there rarely. */
+	if (call.room != 0 && cmd->fn != cm_get_event &&
+		uv_check_range(call.answer, call.room, true) != 0)
 		return EFAULT;
 	pthread_mutex_lock(&cm_lock);
 	err = run(file, cmd, &call, cancel_state);
 	pthread_mutex_unlock(&cm_lock);
 	if (err == 0 && call.room != 0)
-		memcpy((void *)(uintptr_t)answer, call.resp.at, call.room);
+		memcpy((void *)(uintptr_t)call.answer, call.resp.at, call.room);
 	if (sm_tracing())
 		sm_trace("fd %d rdma_cm %s: %s", file.fd, cmd->name,
 			err == 0 ? "ok" : strerror(err));
@@ -371,6 +396,7 @@ cm_open(int flags)
 	if (chan == NULL)
 		goto err_errno;
 	TAILQ_INIT(&chan->ids);
+	TAILQ_INIT(&chan->waiting);
 	TAILQ_INIT(&chan->events);
 	chan->file.kind = SM_FILE_CM;
 	chan->file.release = chan_release;

@@ -82,7 +82,7 @@ bind_id(struct cm_id *id, const union cm_addr *addr)
 	if (id->state != CM_IDLE)
 		return EINVAL;
 	if (device < 0 && !cm_addr_is_any(addr))
-		return ENODEV;
+		return -device;
 	id->src = *addr;
 	err = cm_wire_bind(id, cm_port_of(addr));
 	if (err != 0)
@@ -121,23 +121,31 @@ loopback_if_any(union cm_addr *addr)
 		addr->in6.sin6_addr = in6addr_loopback;
 }
 
-/* @src: sa_family 0 if none is given. */
 static int
-resolve(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst)
+resolve_addr(struct cm_chan *chan, struct cm_call *call)
 {
-	union cm_addr any = {.sa.sa_family = dst->sa.sa_family};
+	const struct rdma_ucm_resolve_addr *req = uv_req(call);
+	struct cm_id *id = call->id;
+	union cm_addr src, dst;
 	in_port_t port;
 	int err = 0;
 
+	if (req->reserved != 0 || addr_take(&dst, &req->dst_addr, req->dst_size) != 0)
+		return EINVAL;
+	src = (union cm_addr){.sa.sa_family = dst.sa.sa_family};
+	if (req->src_size != 0 && addr_take(&src, &req->src_addr, req->src_size) != 0)
+		return EINVAL;
 	if (id->state == CM_IDLE)
-		err = bind_id(id, src->sa.sa_family != 0 ? src : &any);
+		err = bind_id(id, &src);
 	if (err != 0)
 		return err;
-	if (id->state != CM_BOUND || id->src.sa.sa_family != dst->sa.sa_family)
+	if (id->state != CM_BOUND || id->src.sa.sa_family != dst.sa.sa_family)
 		return EINVAL;
-	id->dst = *dst;
+	id->dst = dst;
 	loopback_if_any(&id->dst);
 	id->peer_device = cm_addr_device(&id->dst);
+	if (id->peer_device < 0 && id->peer_device != -ENODEV)
+		return -id->peer_device;
 	if (id->peer_device < 0) {
 		(void)cm_event_new(id, CM_EVENT_ADDR_ERROR, -EHOSTUNREACH);
 		(void)sm_refuse(EHOSTUNREACH, "rdma_cm to an address of another host");
@@ -152,18 +160,6 @@ resolve(struct cm_id *id, const union cm_addr *src, const union cm_addr *dst)
 	id->state = CM_ADDR_RESOLVED;
 	(void)cm_event_new(id, CM_EVENT_ADDR_RESOLVED, 0);
 	return 0;
-}
-
-static int
-resolve_addr(struct cm_chan *chan, struct cm_call *call)
-{
-	const struct rdma_ucm_resolve_addr *req = uv_req(call);
-	union cm_addr src = {0}, dst;
-
-	if (req->reserved != 0 || addr_take(&dst, &req->dst_addr, req->dst_size) != 0 ||
-		(req->src_size != 0 && addr_take(&src, &req->src_addr, req->src_size) != 0))
-		return EINVAL;
-	return resolve(call->id, &src, &dst);
 }
 
 static int
@@ -289,7 +285,7 @@ reject(struct cm_chan *chan, struct cm_call *call)
 		.status = req->reason != 0 ? req->reason : (uint32_t)CM_REJECT_CONSUMER};
 
 	if ((rej.status != CM_REJECT_CONSUMER && rej.status != CM_REJECT_VENDOR_OPTION) ||
-		req->private_data_len > CM_REJ_PRIVATE ||
+		req->private_data_len > (cm_is_ud(id) ? CM_SIDR_REP_PRIVATE : CM_REJ_PRIVATE) ||
 		(id->state != CM_REQ_RECEIVED && id->state != CM_REP_RECEIVED))
 		return EINVAL;
 	memcpy(rej.conn.private_data, req->private_data, req->private_data_len);
@@ -305,6 +301,8 @@ disconnect(struct cm_chan *chan, struct cm_call *call)
 
 	if (id->state < CM_REQ_SENT)
 		return EINVAL;
+	if (id->state == CM_REP_SENT)
+		cm_wire_ready(id); /* RTU may have come, which a kernel would have read. */
 	if (id->state == CM_DREQ_RECEIVED) {
 		(void)cm_wire_send(id, CM_DREP, NULL);
 		cm_wire_end(id);
@@ -330,7 +328,7 @@ notify(struct cm_chan *chan, struct cm_call *call)
 	if (call->id->state != CM_REP_SENT)
 		return EINVAL;
 	call->id->state = CM_ESTABLISHED;
-	call->id->deadline_ns = 0;
+	cm_id_deadline(call->id, 0);
 	(void)cm_event_new(call->id, CM_EVENT_ESTABLISHED, 0);
 	return 0;
 }
@@ -360,13 +358,6 @@ set_option(struct cm_chan *chan, struct cm_call *call)
 		call->id->reuse_addr = value != 0;
 	}
 	return 0;
-}
-
-/* No group of such a kind exists. */
-static int
-leave_mcast(struct cm_chan *chan, struct cm_call *call)
-{
-	return ENOENT;
 }
 
 static int
@@ -404,8 +395,6 @@ const struct cm_command cm_commands[CM_COMMANDS] = {
 		SIZE(event_resp), EVENT_MIN),
 	ROW(SET_OPTION, set_option, REQ(set_option), ID(set_option)),
 	ROW(NOTIFY, notify, REQ(notify), ID(notify), true),
-	ROW(JOIN_IP_MCAST, join_mcast, REQ(join_ip_mcast), ID(join_ip_mcast)),
-	ROW(LEAVE_MCAST, leave_mcast, REQ(destroy_id), CM_NO_ID),
 	ROW(MIGRATE_ID, migrate_id, REQ(migrate_id), CM_NO_ID, false, RESP(migrate_id),
 		SIZE(migrate_resp), SIZE(migrate_resp)),
 	ROW(QUERY, cm_query, REQ(query), ID(query), false, RESP(query), SIZE(query_addr_resp), 1),

@@ -96,33 +96,33 @@ lid_of(int device)
 	return crpc_load_relaxed(&port_of(device)->lid);
 }
 
-/* An address is of this host if a socket can have it. */
-static bool
-is_local(const union cm_addr *addr)
+/* An address is of this host if a socket can have it: 0, -ENODEV, or why there is no socket. */
+static int
+check_local(const union cm_addr *addr)
 {
 	union cm_addr any_port = *addr;
-	int fd = socket(addr->sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-	bool local;
+	int fd = socket(addr->sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
 
+	if (fd < 0)
+		return errno == EAFNOSUPPORT ? -ENODEV : -errno;
 	cm_port_of(&any_port) = 0;
-	local = fd >= 0 && bind(fd, &any_port.sa, cm_addr_size(addr)) == 0;
-	if (fd >= 0)
-		close(fd);
-	return local;
+	rc = bind(fd, &any_port.sa, cm_addr_size(addr)) == 0 ? 0 : -ENODEV;
+	close(fd);
+	return rc;
 }
 
 int
 cm_addr_device(const union cm_addr *addr)
 {
 	if (cm_addr_size(addr) == 0)
-		return -1;
+		return -ENODEV;
 	/* On Ethernet a device has an address of its own, in its GID ::ffff:a.b.c.d. */
 	for (int n = 0; n < (int)sm_ports() && addr->sa.sa_family == AF_INET; n++)
 		if (port_of(n)->ethernet && port_of(n)->ngids != 0 &&
 			memcmp(gid_of(n) + 12, &addr->in.sin_addr, sizeof(addr->in.sin_addr)) == 0)
 			return n;
 	/* One without an address cannot be opened either. */
-	return port_of(0)->ngids != 0 && is_local(addr) ? 0 : -1;
+	return port_of(0)->ngids != 0 ? check_local(addr) : -ENODEV;
 }
 
 /* ---- queue pairs ---- */

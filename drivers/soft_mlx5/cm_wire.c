@@ -109,7 +109,7 @@ cm_wire_close(struct cm_id *id)
 		close(id->fd);
 	}
 	id->fd = -1;
-	id->deadline_ns = 0;
+	cm_id_deadline(id, 0);
 }
 
 void
@@ -125,8 +125,8 @@ cm_wire_expect(struct cm_id *id)
 	const char *env = getenv("SOFT_MLX5_CM_TIMEOUT");
 	unsigned long ms = env != NULL ? strtoul(env, NULL, 10) : 0;
 
-	id->deadline_ns = uv_clock_read(CLOCK_MONOTONIC) +
-		(ms != 0 && ms < ANSWER_MS ? ms : ANSWER_MS) * UINT64_C(1000000);
+	cm_id_deadline(id, uv_clock_read(CLOCK_MONOTONIC) +
+			(ms != 0 && ms < ANSWER_MS ? ms : ANSWER_MS) * UINT64_C(1000000));
 }
 
 int
@@ -185,17 +185,21 @@ closed(struct cm_id *id, enum cm_event_type type, int status)
 static void
 rejected(struct cm_id *id, uint32_t reason, const uint8_t *private_data)
 {
+	static const uint8_t none[CM_REJ_PRIVATE];
 	struct rdma_ucm_event_resp *resp;
 
+	if (private_data == NULL)
+		private_data = none;
 	if (cm_is_ud(id)) {
-		closed(id, CM_EVENT_UNREACHABLE,
+		resp = closed(id, CM_EVENT_UNREACHABLE,
 			reason == CM_REJECT_NO_SERVICE ? CM_SIDR_UNSUPPORTED : CM_SIDR_REJECTED);
+		resp->param.ud.private_data_len = CM_SIDR_REP_PRIVATE;
+		memcpy(resp->param.ud.private_data, private_data, CM_SIDR_REP_PRIVATE);
 		return;
 	}
 	resp = closed(id, CM_EVENT_REJECTED, (int)reason);
 	resp->param.conn.private_data_len = CM_REJ_PRIVATE;
-	if (private_data != NULL)
-		memcpy(resp->param.conn.private_data, private_data, CM_REJ_PRIVATE);
+	memcpy(resp->param.conn.private_data, private_data, CM_REJ_PRIVATE);
 }
 
 /* The peer closed its identifier, or its process ended: what its kernel would send then. */
@@ -272,7 +276,7 @@ rep_received(struct cm_id *id, const struct cm_msg *msg)
 	if (!cm_is_ud(id)) {
 		peer_is(id, msg);
 		id->state = CM_REP_RECEIVED;
-		id->deadline_ns = 0;
+		cm_id_deadline(id, 0);
 		conn_event(
 			cm_event_new(id, CM_EVENT_CONNECT_RESPONSE, 0), msg, CM_REP_PRIVATE);
 	} else if (msg->status != 0) {
@@ -287,7 +291,7 @@ disconnected(struct cm_id *id, uint8_t private_len)
 {
 	struct rdma_ucm_event_resp *resp = cm_event_new(id, CM_EVENT_DISCONNECTED, 0);
 
-	id->deadline_ns = 0;
+	cm_id_deadline(id, 0);
 	resp->param.conn.private_data_len = private_len;
 }
 
@@ -307,7 +311,7 @@ msg_received(struct cm_id *id, const struct cm_msg *msg)
 	case CM_RTU:
 		if (state == CM_REP_SENT) {
 			id->state = CM_ESTABLISHED;
-			id->deadline_ns = 0;
+			cm_id_deadline(id, 0);
 			(void)cm_event_new(id, CM_EVENT_ESTABLISHED, 0);
 		}
 		break;
@@ -355,27 +359,22 @@ receive(struct cm_id *id)
 	}
 }
 
-/* A request to the addresses that the listener has; what else came with it is checked, too. */
-static bool
-req_is_for(const struct cm_id *listener, const struct cm_msg *req)
-{
-	return req->type == CM_REQ && cm_addr_device(&req->dst) >= 0 &&
-		cm_addr_device(&req->src) >= 0 &&
-		(cm_addr_is_any(&listener->src) || cm_addr_equal(&listener->src, &req->dst));
-}
-
-/* False: there is no memory for the event. */
+/* False: it is none to the listener's addresses, or there is no memory for the event. */
 static bool
 req_received(struct cm_id *id, const struct cm_msg *req)
 {
+	const union cm_addr *at = &id->listener->src;
 	struct rdma_ucm_event_resp *resp;
 
 	id->src = req->dst;
 	id->dst = req->src;
 	id->device = cm_addr_device(&id->src);
 	id->peer_device = cm_addr_device(&id->dst);
+	if (req->type != CM_REQ || id->device < 0 || id->peer_device < 0 ||
+		(!cm_addr_is_any(at) && !cm_addr_equal(at, &id->src)))
+		return false;
 	id->state = CM_REQ_RECEIVED;
-	id->deadline_ns = 0;
+	cm_id_deadline(id, 0);
 	/* What the peer does now is no event: accept reports that it is gone. */
 	(void)cm_wire_watch(id, EPOLL_CTL_DEL);
 	id->ack_timeout = id->listener->ack_timeout;
@@ -398,7 +397,7 @@ receive_first(struct cm_id *id)
 
 	if (n < 0 && errno == EAGAIN)
 		return;
-	if (msg_is_valid(id, &msg, n) && req_is_for(id->listener, &msg) && req_received(id, &msg))
+	if (msg_is_valid(id, &msg, n) && req_received(id, &msg))
 		return;
 	msg = (struct cm_msg){.status = CM_REJECT_NO_SERVICE};
 	(void)cm_wire_send(id, CM_REJ, &msg);

@@ -323,7 +323,7 @@ TEST(malformed_commands_have_the_errno_of_a_kernel)
 	option.level = 1;
 	assert_int_equal(CM(fd, SET_OPTION, 0, option), ENOSYS);
 	assert_int_equal(bind_to(fd, id, "203.0.113.9", 0), ENODEV);
-	assert_int_equal(CM(fd, LEAVE_MCAST, 4, (struct rdma_ucm_destroy_id){.id = 1}), ENOENT);
+	assert_int_equal(CM(fd, LEAVE_MCAST, 4, (struct rdma_ucm_destroy_id){.id = 1}), ENOSYS);
 	assert_int_equal(CM(fd, JOIN_MCAST, 4, (struct rdma_ucm_join_mcast){.id = id}), EOPNOTSUPP);
 	/* An identifier that is bound is still in its state. */
 	assert_ok(bind_to(fd, id, "127.0.0.1", 0));
@@ -456,6 +456,20 @@ TEST(both_ends_see_a_disconnect)
 	pair_close(&p);
 }
 
+/* A kernel has read the peer's last message, which ours leaves in the socket. */
+TEST(a_disconnect_before_any_event_is_read_reaches_the_peer)
+{
+	struct pair p = pair_ask(RDMA_PS_TCP, "");
+
+	assert_ok(accept_id(p.srv, p.in, UID + 2, 0x222, ""));
+	expect(p.cli, CONNECT_RESPONSE, UID + 1, 0);
+	assert_ok(finish_id(p.cli, p.out));
+	assert_ok(disconnect(p.srv, p.in));
+	expect(p.cli, DISCONNECTED, UID + 1, 0);
+	expect(p.srv, ESTABLISHED, UID + 2, 0);
+	pair_close(&p);
+}
+
 TEST(a_destroyed_or_closed_end_disconnects_the_peer)
 {
 	uint32_t fds = test_open_files();
@@ -489,6 +503,22 @@ TEST(datagrams_get_the_number_and_key_of_the_peer)
 	assert_int_equal(ev.param.ud.private_data_len, 136);
 	assert_string_equal((const char *)ev.param.ud.private_data, "here");
 	assert_int_equal(ev.param.ud.ah_attr.port_num, 1);
+	pair_close(&p);
+}
+
+TEST(a_datagrams_request_is_rejected_with_private_data)
+{
+	struct pair p = pair_ask(RDMA_PS_UDP, "");
+	struct rdma_ucm_reject rej = {.id = p.in, .private_data_len = 137};
+	struct rdma_ucm_event_resp ev;
+
+	memcpy(rej.private_data, "no", 2);
+	assert_int_equal(CM(p.srv, REJECT, 0, rej), EINVAL);
+	rej.private_data_len = 2;
+	assert_ok(CM(p.srv, REJECT, 0, rej));
+	ev = expect(p.cli, UNREACHABLE, UID + 1, CM_SIDR_REJECTED);
+	assert_int_equal(ev.param.ud.private_data_len, 136);
+	assert_string_equal((const char *)ev.param.ud.private_data, "no");
 	pair_close(&p);
 }
 
@@ -904,19 +934,28 @@ TEST(a_peer_that_speaks_nonsense_is_no_peer)
 	close(cli);
 }
 
-/* A message of some length to the listener, from a peer of its own; what the listener reports. */
+/* A peer that has sent a message of some length to the listener. */
 static int
-sent_to(int srv, const struct cm_msg *msg, size_t len)
+sender(const struct cm_msg *msg, size_t len)
 {
-	int peer = socket(AF_UNIX, SOCK_SEQPACKET, 0), err;
+	int peer = socket(AF_UNIX, SOCK_SEQPACKET, 0);
 	uint8_t bytes[sizeof(*msg) + 1] = {0};
-	struct rdma_ucm_event_resp ev;
 	struct sockaddr_un un;
 	socklen_t un_len = port_name(&un);
 
 	memcpy(bytes, msg, sizeof(*msg));
 	assert_ok(connect(peer, (const struct sockaddr *)&un, un_len));
 	assert_int_equal(send(peer, bytes, len, 0), len);
+	return peer;
+}
+
+/* What the listener reports of a message. */
+static int
+sent_to(int srv, const struct cm_msg *msg, size_t len)
+{
+	int peer = sender(msg, len), err;
+	struct rdma_ucm_event_resp ev;
+
 	err = get_event(srv, &ev);
 	close(peer);
 	return err;
@@ -925,7 +964,7 @@ sent_to(int srv, const struct cm_msg *msg, size_t len)
 TEST(each_field_of_a_request_is_checked)
 {
 	struct cm_msg good = {.magic = CM_MAGIC, .ps = RDMA_PS_TCP, .type = CM_REQ}, bad;
-	int srv = channel();
+	int srv = channel(), peer;
 
 	good.src.in = address("127.0.0.1", 1);
 	good.dst.in = address("127.0.0.1", PORT);
@@ -949,7 +988,10 @@ TEST(each_field_of_a_request_is_checked)
 	BAD(dst.in, address("127.0.0.2", PORT));
 	BAD(dst.sa.sa_family, AF_UNIX);
 #undef BAD
+	/* One that is wrong does not hide the next one. */
+	peer = sender(&bad, sizeof(bad));
 	assert_ok(sent_to(srv, &good, sizeof(good)));
+	close(peer);
 	close(srv);
 }
 
