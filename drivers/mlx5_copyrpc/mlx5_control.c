@@ -58,7 +58,6 @@ dev_open(const struct crpc_rdma_conf *conf)
 	memset(dev, 0, sizeof(*dev));
 	dev->dp.ib.base.fp.post = crpc_mlx5_post;
 	dev->dp.ib.base.fp.poll = crpc_mlx5_poll;
-	dev->dp.ib.base.fp.ud_post = crpc_mlx5_ud_post;
 	dev->dp.ib.base.ops = &mlx5_ops;
 	rc = objects_init(dev, conf);
 	if (rc != 0) {

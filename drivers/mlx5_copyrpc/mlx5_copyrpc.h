@@ -221,8 +221,6 @@ crpc_mlx5_qp_of(const struct crpc_ib_qp *qp)
 /* mlx5_datapath.c */
 uint16_t crpc_mlx5_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
 uint16_t crpc_mlx5_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
-uint16_t crpc_mlx5_ud_post(
-	struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n);
 /** Notifies the device of @p n new WQEs, from block @p start on. */
 void crpc_mlx5_sq_ring(
 	struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start);

@@ -46,9 +46,10 @@ signal_due(struct crpc_mlx5_sq *sq, struct crpc_mlx5_qp *qp, bool wanted)
 	return true;
 }
 
-/* The loop of all kinds: requests are datagrams of ud, or else WRs of qp. */
+/* The loop of all kinds: the requests are datagrams of ud, or else writes and reads of qp. */
 crpc_inline uint16_t
-post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const void *requests, uint16_t n)
+post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const struct crpc_rdma_wr *wr,
+	uint16_t n)
 {
 	struct crpc_mlx5_dev *dev =
 		crpc_container_of(qp->ib.base.dev, struct crpc_mlx5_dev, ib.base);
@@ -63,9 +64,7 @@ post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const void *request
 		return 0;
 	n = (uint16_t)crpc_min(n, qp->ib.depth - crpc_ib_outstanding(&qp->ib));
 	for (i = 0; i < n && crpc_mlx5_sq_used(sq) <= most; i++) {
-		req = ud != NULL
-			? crpc_mlx5_dgram_req(ud, (const struct crpc_rdma_dgram *)requests + i)
-			: crpc_mlx5_wr_req(qp, (const struct crpc_rdma_wr *)requests + i);
+		req = ud != NULL ? crpc_mlx5_dgram_req(ud, &wr[i]) : crpc_mlx5_wr_req(qp, &wr[i]);
 		user = req.flags & CRPC_RDMA_WR_SIGNAL;
 		ds = crpc_mlx5_wqe_build(sq, &req, signal_due(sq, qp, user));
 		if (crpc_unlikely(ds == 0)) {
@@ -82,22 +81,25 @@ post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const void *request
 	return i;
 }
 
+/* Of datagrams; apart, so that the other kinds do not save its registers. */
+static crpc_noinline uint16_t
+ud_post(struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n)
+{
+	return post(qp, crpc_container_of(qp, struct crpc_mlx5_ud, qp.dp), wr, n);
+}
+
 uint16_t
 crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
 {
 	struct crpc_mlx5_qp *qp = crpc_container_of(base, struct crpc_mlx5_qp, ib.base);
 
-	if (qp->ib.kind == CRPC_IB_DC && (n == 0 || !crpc_mlx5_dci_choose(qp, wr->wr_id)))
-		return 0;
+	if (qp->ib.kind != CRPC_IB_RC) {
+		if (qp->ib.kind == CRPC_IB_UD)
+			return ud_post(qp, wr, n);
+		if (n == 0 || !crpc_mlx5_dci_choose(qp, wr->wr_id))
+			return 0;
+	}
 	return post(qp, NULL, wr, n);
-}
-
-uint16_t
-crpc_mlx5_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *dgram, uint16_t n)
-{
-	struct crpc_mlx5_ud *ud = crpc_container_of(&base->qp, struct crpc_mlx5_ud, qp.dp.ib.base);
-
-	return post(&ud->qp.dp, ud, dgram, n);
 }
 
 /* A send is done, and so are all before it in the ring. */

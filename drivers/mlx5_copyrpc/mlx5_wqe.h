@@ -148,21 +148,22 @@ crpc_mlx5_wr_req(const struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr)
 
 /** A datagram. */
 crpc_inline struct crpc_mlx5_req
-crpc_mlx5_dgram_req(const struct crpc_mlx5_ud *ud, const struct crpc_rdma_dgram *dgram)
+crpc_mlx5_dgram_req(const struct crpc_mlx5_ud *ud, const struct crpc_rdma_wr *wr)
 {
-	const struct crpc_mlx5_ah *ah = (const struct crpc_mlx5_ah *)(const void *)dgram->ah;
-	bool valid = ah != NULL && dgram->num_sge <= CRPC_RDMA_SGE_MAX &&
-		crpc_mlx5_sge_len(dgram->sge, dgram->num_sge) <= ud->mtu;
+	const struct crpc_mlx5_ah *ah = (const struct crpc_mlx5_ah *)(const void *)wr->ah;
+	bool valid = wr->op == CRPC_RDMA_SEND_IMM && ah != NULL &&
+		wr->num_sge <= CRPC_RDMA_SGE_MAX &&
+		crpc_mlx5_sge_len(wr->sge, wr->num_sge) <= ud->mtu;
 
 	return (struct crpc_mlx5_req){
 		.opcode = valid ? MLX5_OPCODE_SEND_IMM : 0,
-		.flags = dgram->flags,
-		.imm = dgram->imm,
-		.wr_id = dgram->wr_id,
+		.flags = wr->flags,
+		.imm = wr->imm,
+		.wr_id = wr->wr_id,
 		.av = valid ? &ah->av : NULL,
 		.av_len = sizeof(ah->av),
-		.sge = dgram->sge,
-		.num_sge = dgram->num_sge,
+		.sge = wr->sge,
+		.num_sge = wr->num_sge,
 		.inline_max = ud->qp.dp.ib.inline_max,
 	};
 }

@@ -23,9 +23,6 @@
 /* The bit in which an rkey differs from the region's lkey. */
 #define PAPER_RKEY 0x80000000u
 
-/* A kind of requests, beside enum crpc_rdma_op. */
-#define PAPER_DGRAM (CRPC_RDMA_READ + 1)
-
 /* A queue as its address names it: the key differs from those that had the number before. */
 struct paper_target {
 	uint32_t index;
@@ -60,7 +57,7 @@ struct crpc_paper_queue {
 	struct crpc_rdma_qp qp;
 	struct crpc_paper_dev *dev;
 	struct crpc_paper *net;
-	uint8_t kind; /* enum crpc_rdma_transport or CRPC_RDMA_UD */
+	uint8_t kind; /* enum crpc_rdma_transport */
 	bool connected, broken, drained;
 	struct paper_target self, peer;
 	uint32_t sq_depth, rq_depth, sq_mask, inline_max, signal_every;

@@ -168,7 +168,8 @@ slot_fill(struct crpc_paper_queue *q, struct paper_slot *slot, const struct crpc
 	uint8_t *bytes = q->inlined + (size_t)(slot - q->sq) * q->inline_max;
 	uint64_t len = 0;
 
-	if (wr->num_sge > CRPC_RDMA_SGE_MAX || (wr->op > CRPC_RDMA_READ && q->kind != CRPC_RDMA_UD))
+	if (wr->num_sge > CRPC_RDMA_SGE_MAX ||
+		(wr->op == CRPC_RDMA_SEND_IMM) != (q->kind == CRPC_RDMA_UD))
 		return false;
 	for (uint32_t i = 0; i < wr->num_sge; i++)
 		len += wr->sge[i].len;
@@ -258,29 +259,16 @@ static uint16_t
 paper_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
 {
 	struct crpc_paper_queue *q = crpc_container_of(base, struct crpc_paper_queue, qp);
-	uint16_t i = 0;
-
-	while (i < n && queue_take(q, &wr[i], &q->peer))
-		i++;
-	return doorbell(q, i);
-}
-
-static uint16_t
-paper_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *d, uint16_t n)
-{
-	struct crpc_paper_queue *q = crpc_container_of(&base->qp, struct crpc_paper_queue, qp);
-	struct crpc_rdma_wr wr = {.op = PAPER_DGRAM};
+	const struct paper_target *to = &q->peer;
 	const struct paper_ah *ah;
 	uint16_t i;
 
 	for (i = 0; i < n; i++) {
-		ah = (const struct paper_ah *)d[i].ah;
-		wr.flags = d[i].flags;
-		wr.num_sge = d[i].num_sge;
-		wr.imm = d[i].imm;
-		wr.wr_id = d[i].wr_id;
-		memcpy(wr.sge, d[i].sge, sizeof(wr.sge));
-		if (!queue_take(q, &wr, ah == NULL ? NULL : &ah->to))
+		if (q->kind == CRPC_RDMA_UD) {
+			ah = (const struct paper_ah *)wr[i].ah;
+			to = ah == NULL ? NULL : &ah->to;
+		}
+		if (!queue_take(q, &wr[i], to))
 			break;
 	}
 	return doorbell(q, i);
@@ -451,18 +439,18 @@ __crpc_paper_run(struct crpc_paper_queue *q)
 
 	if (slot->due_ns > q->net->now_ns)
 		return false;
-	if (wr->op != PAPER_DGRAM && __crpc_paper_lost(q, peer)) {
+	if (wr->op != CRPC_RDMA_SEND_IMM && __crpc_paper_lost(q, peer)) {
 		queue_break(q, -ECONNRESET, true, q->sq[q->acked & q->sq_mask].wr.wr_id,
 			"the peer is gone");
 		return true;
 	}
-	if (wr->op != PAPER_DGRAM &&
+	if (wr->op != CRPC_RDMA_SEND_IMM &&
 		((!peer->connected && (imm || q->kind == CRPC_RDMA_RC)) ||
 			(imm && peer->receives == 0)))
 		return false;
 	if (!local_ok(q, wr))
 		request_refuse(q, wr->wr_id, "local access error: key or bounds");
-	else if (wr->op == PAPER_DGRAM)
+	else if (wr->op == CRPC_RDMA_SEND_IMM)
 		dgram_run(q, slot);
 	else if (slot->len != 0 &&
 		!region_has(peer->dev, wr->rkey ^ PAPER_RKEY, wr->raddr, slot->len))
@@ -576,8 +564,7 @@ paper_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *cqe, uint16_t n)
 	return k;
 }
 
-const struct crpc_rdma_fp __crpc_paper_fp = {
-	.post = paper_post, .poll = paper_poll, .ud_post = paper_ud_post};
+const struct crpc_rdma_fp __crpc_paper_fp = {.post = paper_post, .poll = paper_poll};
 
 /* ---- faults and forgeries by call ---- */
 

@@ -256,7 +256,7 @@ slot_send(struct crpc_paper_queue *q, uint32_t pos, uint64_t at, uint64_t occupa
 		at += t->read;
 	at = pass(&dev->at.tx, at + t->send, wire_time(t, reads ? 0 : slot->len));
 	slot->lands = slot->acked = UINT64_MAX;
-	if (slot->wr.op == PAPER_DGRAM)
+	if (slot->wr.op == CRPC_RDMA_SEND_IMM)
 		event_of(q, at, pos, LEAVE);
 	else
 		event_of(q, at + t->propagation, pos, LAND);

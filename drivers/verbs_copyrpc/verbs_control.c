@@ -62,8 +62,8 @@ dev_open(const struct crpc_rdma_conf *conf)
 
 	if (dev == NULL)
 		return NULL;
-	dev->ib.base = (struct crpc_rdma){
-		.fp = {crpc_verbs_post, crpc_verbs_poll, crpc_verbs_ud_post}, .ops = &verbs_ops};
+	dev->ib.base =
+		(struct crpc_rdma){.fp = {crpc_verbs_post, crpc_verbs_poll}, .ops = &verbs_ops};
 	rc = objects_init(dev, conf);
 	if (rc == 0)
 		return &dev->ib.base;

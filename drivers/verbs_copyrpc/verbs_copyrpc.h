@@ -100,8 +100,6 @@ crpc_verbs_find(const struct crpc_verbs_dev *dev, uint64_t wr_id)
 
 /* verbs_datapath.c */
 uint16_t crpc_verbs_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
-uint16_t crpc_verbs_ud_post(
-	struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n);
 uint16_t crpc_verbs_poll(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
 /** Hands all receives that wait for it back to the device; a queue pair where that fails breaks. */
 void crpc_verbs_recv_return(struct crpc_verbs_dev *dev, uint8_t kind);

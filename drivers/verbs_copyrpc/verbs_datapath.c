@@ -45,32 +45,28 @@ wr_fill(const struct crpc_verbs_qp *qp, struct ibv_send_wr *to, struct ibv_sge *
 		[CRPC_RDMA_WRITE] = IBV_WR_RDMA_WRITE,
 		[CRPC_RDMA_WRITE_IMM] = IBV_WR_RDMA_WRITE_WITH_IMM,
 		[CRPC_RDMA_READ] = IBV_WR_RDMA_READ,
+		[CRPC_RDMA_SEND_IMM] = IBV_WR_SEND_WITH_IMM,
 	};
+	bool ud = qp->ib.kind == CRPC_IB_UD;
+	const struct crpc_verbs_ah *ah;
 
-	if (crpc_unlikely(wr->op >= CRPC_DIM(opcodes) ||
+	if (crpc_unlikely(wr->op >= CRPC_DIM(opcodes) || (wr->op == CRPC_RDMA_SEND_IMM) != ud ||
 		    (wr->op == CRPC_RDMA_READ && wr->flags & CRPC_RDMA_WR_INLINE)))
 		return false;
 	to->opcode = opcodes[wr->op];
 	to->imm_data = htobe32(wr->imm);
-	to->wr.rdma.remote_addr = wr->raddr;
-	to->wr.rdma.rkey = wr->rkey;
+	if (ud) {
+		ah = (const struct crpc_verbs_ah *)(const void *)wr->ah;
+		if (crpc_unlikely(ah == NULL))
+			return false;
+		to->wr.ud.ah = ah->ib.ibah;
+		to->wr.ud.remote_qpn = ah->qpn;
+		to->wr.ud.remote_qkey = ah->qkey;
+	} else {
+		to->wr.rdma.remote_addr = wr->raddr;
+		to->wr.rdma.rkey = wr->rkey;
+	}
 	return payload_fill(qp, to, sge, wr->sge, wr->num_sge, wr->flags);
-}
-
-static inline bool
-dgram_fill(const struct crpc_verbs_qp *qp, struct ibv_send_wr *to, struct ibv_sge *sge,
-	const struct crpc_rdma_dgram *dgram)
-{
-	const struct crpc_verbs_ah *ah = (const struct crpc_verbs_ah *)(const void *)dgram->ah;
-
-	if (crpc_unlikely(ah == NULL))
-		return false;
-	to->opcode = IBV_WR_SEND_WITH_IMM;
-	to->imm_data = htobe32(dgram->imm);
-	to->wr.ud.ah = ah->ib.ibah;
-	to->wr.ud.remote_qpn = ah->qpn;
-	to->wr.ud.remote_qkey = ah->qkey;
-	return payload_fill(qp, to, sge, dgram->sge, dgram->num_sge, dgram->flags);
 }
 
 /* Posts the list of n; how many the device took. */
@@ -112,30 +108,20 @@ signal_due(struct crpc_verbs_qp *qp, bool wanted)
 	return true;
 }
 
-/* The loop of both kinds, at most CRPC_BURST_MAX. */
-crpc_inline uint16_t
-burst_post(struct crpc_verbs_qp *qp, const struct crpc_rdma_wr *wr,
-	const struct crpc_rdma_dgram *dgram, uint16_t n)
+/* At most CRPC_BURST_MAX. */
+static uint16_t
+burst_post(struct crpc_verbs_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n)
 {
 	struct crpc_verbs_dev *dev = crpc_verbs_dev(qp->ib.base.dev);
 	struct crpc_verbs_sent *sent;
 	struct ibv_send_wr *to;
 	uint16_t i;
-	bool valid;
 
 	for (i = 0; i < n; i++) {
 		to = &dev->wr[i];
 		sent = &qp->sent[(qp->ib.posted + i) & qp->sent_mask];
-		if (wr != NULL) {
-			valid = wr_fill(qp, to, dev->sge[i], &wr[i]);
-			*sent = (struct crpc_verbs_sent){
-				wr[i].wr_id, wr[i].flags & CRPC_RDMA_WR_SIGNAL};
-		} else {
-			valid = dgram_fill(qp, to, dev->sge[i], &dgram[i]);
-			*sent = (struct crpc_verbs_sent){
-				dgram[i].wr_id, dgram[i].flags & CRPC_RDMA_WR_SIGNAL};
-		}
-		if (crpc_unlikely(!valid)) {
+		*sent = (struct crpc_verbs_sent){wr[i].wr_id, wr[i].flags & CRPC_RDMA_WR_SIGNAL};
+		if (crpc_unlikely(!wr_fill(qp, to, dev->sge[i], &wr[i]))) {
 			crpc_ib_fault(&qp->ib, -EINVAL, sent->wr_id, "a work request is not valid");
 			break;
 		}
@@ -147,35 +133,22 @@ burst_post(struct crpc_verbs_qp *qp, const struct crpc_rdma_wr *wr,
 	return list_post(dev, qp, i);
 }
 
-crpc_inline uint16_t
-post(struct crpc_verbs_qp *qp, const struct crpc_rdma_wr *wr, const struct crpc_rdma_dgram *dgram,
-	uint16_t n)
+uint16_t
+crpc_verbs_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
 {
+	struct crpc_verbs_qp *qp = crpc_verbs_qp(base);
 	uint16_t done = 0, part, got;
 
 	crpc_owner_check(&qp->ib.base.dev->owner, "RDMA device");
 	n = (uint16_t)crpc_min(n, qp->ib.depth - (qp->ib.posted - qp->ib.retired));
 	while (done < n && qp->ib.state == CRPC_IB_READY) {
 		part = (uint16_t)crpc_min(n - done, CRPC_BURST_MAX);
-		got = burst_post(qp, wr != NULL ? wr + done : NULL,
-			dgram != NULL ? dgram + done : NULL, part);
+		got = burst_post(qp, wr + done, part);
 		done = (uint16_t)(done + got);
 		if (got != part)
 			break;
 	}
 	return done;
-}
-
-uint16_t
-crpc_verbs_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
-{
-	return post(crpc_verbs_qp(base), wr, NULL, n);
-}
-
-uint16_t
-crpc_verbs_ud_post(struct crpc_rdma_ud *base, const struct crpc_rdma_dgram *dgram, uint16_t n)
-{
-	return post(crpc_verbs_qp(&base->qp), NULL, dgram, n);
 }
 
 /* ---- receive ---- */

@@ -295,26 +295,27 @@ crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr)
 	memset(mr, 0, sizeof(*mr));
 }
 
-/* With so many sends and receives where conf says nothing. */
-static struct crpc_rdma_qp *
-queue_create(
-	struct crpc_rdma *dev, struct crpc_rdma_qp_conf conf, uint32_t sends, uint32_t receives)
-{
-	if (CRPC_CONF(&conf, sq_depth, sends, 1, CRPC_RDMA_QUEUE_DEPTH_MAX) ||
-		CRPC_CONF(&conf, rq_depth, receives, 1, CRPC_RDMA_QUEUE_DEPTH_MAX))
-		return crpc_null(-EINVAL);
-	return dev->ops->qp_create(dev, &conf);
-}
-
 struct crpc_rdma_qp *
 crpc_rdma_qp_create(struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf)
 {
+	struct crpc_rdma_qp_conf with;
+	bool ud;
+
 	if (dev == NULL || conf == NULL)
 		return crpc_null(
 			crpc_fail(-EINVAL, "qp_create: %s is NULL", dev == NULL ? "dev" : "conf"));
-	if (crpc_conf_range("transport", conf->transport, 0, CRPC_RDMA_DC))
+	with = *conf;
+	ud = conf->transport == CRPC_RDMA_UD;
+	if (crpc_conf_range("transport", conf->transport, 0, CRPC_RDMA_UD) ||
+		CRPC_CONF(&with, sq_depth, ud ? DEFAULT_UD_SQ : DEFAULT_SQ_DEPTH, 1,
+			CRPC_RDMA_QUEUE_DEPTH_MAX) ||
+		CRPC_CONF(&with, rq_depth, ud ? DEFAULT_UD_RQ : DEFAULT_RQ_DEPTH, 1,
+			CRPC_RDMA_QUEUE_DEPTH_MAX))
 		return crpc_null(-EINVAL);
-	return queue_create(dev, *conf, DEFAULT_SQ_DEPTH, DEFAULT_RQ_DEPTH);
+	if (ud && dev->ops->ah_create == NULL)
+		return crpc_null(crpc_fail(
+			-EOPNOTSUPP, "qp_create: driver %s has no datagrams", dev->ops->name));
+	return dev->ops->qp_create(dev, &with);
 }
 
 int
@@ -356,44 +357,14 @@ crpc_rdma_qp_in_order(struct crpc_rdma_qp *qp)
 	return qp->dev->ops->qp_in_order == NULL || qp->dev->ops->qp_in_order(qp) != 0;
 }
 
-struct crpc_rdma_ud *
-crpc_rdma_ud_create(struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf)
-{
-	if (dev == NULL || conf == NULL)
-		return crpc_null(
-			crpc_fail(-EINVAL, "ud_create: %s is NULL", dev == NULL ? "dev" : "conf"));
-	if (dev->ops->ah_create == NULL)
-		return crpc_null(crpc_fail(
-			-EOPNOTSUPP, "ud_create: driver %s has no datagrams", dev->ops->name));
-	return (struct crpc_rdma_ud *)queue_create(dev,
-		(struct crpc_rdma_qp_conf){.id = conf->id,
-			.sq_depth = conf->sq_depth,
-			.rq_depth = conf->rq_depth,
-			.inline_max = conf->inline_max,
-			.transport = CRPC_RDMA_UD},
-		DEFAULT_UD_SQ, DEFAULT_UD_RQ);
-}
-
-void
-crpc_rdma_ud_free(struct crpc_rdma_ud *ud)
-{
-	crpc_rdma_qp_free((struct crpc_rdma_qp *)ud);
-}
-
-void
-crpc_rdma_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN])
-{
-	crpc_rdma_qp_addr(&ud->qp, addr);
-}
-
 struct crpc_rdma_ah *
-crpc_rdma_ah_create(struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN])
+crpc_rdma_ah_create(struct crpc_rdma_qp *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN])
 {
 	uint8_t copy[CRPC_RDMA_ADDR_LEN];
 
 	/* As qp_connect: the driver checks and uses a copy. */
 	memcpy(copy, peer, sizeof(copy));
-	return ud->qp.dev->ops->ah_create(&ud->qp, copy);
+	return ud->dev->ops->ah_create(ud, copy);
 }
 
 void

@@ -20,9 +20,9 @@
  * Threads: a device and all that came from it belong to one thread. Devices share nothing with each
  * other, so every lcore opens its own.
  *
- * Receives: every QP owns a receive queue whose entries carry no buffer (a WRITE WITH IMMEDIATE
- * needs none); the driver fills it at creation and refills it as completions are polled, so a
- * receive can not be lost silently: when the driver cannot keep it filled it reports a
+ * Receives: every connected QP owns a receive queue whose entries carry no buffer (a WRITE WITH
+ * IMMEDIATE needs none); the driver fills it at creation and refills it as completions are polled,
+ * so a receive can not be lost silently: when the driver cannot keep it filled it reports a
  * CRPC_RDMA_CQE_ERROR.
  *
  * Send accounting: crpc_rdma_post() refuses (short count) what does not fit the send queue. Slots
@@ -30,20 +30,21 @@
  * unsignalled WRs posted before it on that QP. The driver signals by itself often enough that a
  * queue of unsignalled WRs cannot fill up for good.
  *
- * Transports: a queue pair is reliable connected (RC) or dynamically connected (DC). Both are used
+ * Connections: a queue pair is reliable connected (RC) or dynamically connected (DC). Both are used
  * in the same way. A DC one is a target of its own for what arrives, and sends through one of the
  * device's few initiators (conf.dcis), which all its DC queue pairs share; it keeps to one of them
  * while it has something outstanding, so its own order holds. If the device fails all initiators a
  * DC queue pair gets a CRPC_RDMA_CQE_ERROR of status -EIO, at the latest after its next post;
  * making a DC queue pair replaces them.
  *
- * Datagrams (UD) have a queue of their own, for protocols that bring their own reliability:
+ * Datagrams (UD) have queue pairs without a connection, for protocols that bring their own
+ * reliability:
  *
- *     ud = crpc_rdma_ud_create(dev, &ud_conf)         receives posted, buffers of the driver's
- *     crpc_rdma_ud_addr(ud, addr)      ---- exchanged by the application ---->  peers
+ *     ud = crpc_rdma_qp_create(dev, &ud_conf)         receives posted, buffers of the driver's
+ *     crpc_rdma_qp_addr(ud, addr)      ---- exchanged by the application ---->  peers
  *     ah = crpc_rdma_ah_create(ud, peer_addr)         one per peer
  *     loop:
- *             crpc_rdma_ud_post(ud, dgram, n)         n WQEs, one doorbell
+ *             crpc_rdma_post(ud, wr, n)               n WQEs, one doorbell
  *             crpc_rdma_poll(dev, cqe, n)             CRPC_RDMA_CQE_DGRAM: one arrived
  *
  * Errors: functions return 0 or -errno and log the cause once through crpc_log.h. Out-parameters
@@ -62,7 +63,6 @@ CRPC_BEGIN_DECLS
 
 struct crpc_rdma;    /**< An open device with its PD and CQ. */
 struct crpc_rdma_qp; /**< A queue pair, connected to one of a peer. */
-struct crpc_rdma_ud; /**< A datagram queue pair. */
 struct crpc_rdma_ah; /**< Where datagrams can go. */
 
 /** How to open a device. Zero fields take the default. */
@@ -125,29 +125,23 @@ struct crpc_rdma_mr {
 	void *priv; /**< The driver's. */
 };
 
-/** How a queue pair moves its data; the same at both ends. */
+/** How a queue pair moves its data; the same at all ends. */
 enum crpc_rdma_transport {
 	CRPC_RDMA_RC, /**< A connection of the device per queue pair. The default. */
 	CRPC_RDMA_DC, /**< Connections made by the device as they are needed. */
+	CRPC_RDMA_UD, /**< Datagrams, without a connection. */
 };
 
 /** How to make a queue pair. Zero fields take the default. */
 struct crpc_rdma_qp_conf {
 	/** Comes back in every completion of this QP; the user's own number. */
 	uint32_t id;
-	uint32_t sq_depth;   /**< WRs outstanding at most; default 64. */
-	uint32_t rq_depth;   /**< Receives kept posted; default 128. */
+	uint32_t sq_depth; /**< WRs outstanding at most; default 64, of datagrams 256. */
+	/** Receives kept posted; default 128. Of datagrams 512, each with a buffer of the largest
+	 *  MTU there is (4096 bytes). */
+	uint32_t rq_depth;
 	uint32_t inline_max; /**< Inline bytes wanted per WR; default 0. */
 	uint8_t transport;   /**< enum crpc_rdma_transport. */
-};
-
-/** How to make a datagram queue pair. Zero fields take the default. */
-struct crpc_rdma_ud_conf {
-	uint32_t id;       /**< As of a queue pair; of the same number space. */
-	uint32_t sq_depth; /**< Datagrams outstanding at most; default 256. */
-	/** Receive buffers, of the largest MTU there is (4096 bytes) each; default 512. */
-	uint32_t rq_depth;
-	uint32_t inline_max; /**< Inline bytes wanted per datagram; default 0. */
 };
 
 /** WR flags. */
@@ -159,6 +153,9 @@ enum crpc_rdma_op {
 	CRPC_RDMA_WRITE,     /**< Write sge[] to raddr. */
 	CRPC_RDMA_WRITE_IMM, /**< The same, and complete one receive at the peer with imm. */
 	CRPC_RDMA_READ,      /**< Read raddr into sge[]. */
+	/** Send sge[], at most info.mtu bytes, and imm as a datagram to ah: all that a datagram
+	 *  queue pair does, and no other. */
+	CRPC_RDMA_SEND_IMM,
 };
 
 /** One piece of local memory. */
@@ -174,19 +171,12 @@ struct crpc_rdma_wr {
 	uint8_t flags;    /**< CRPC_RDMA_WR_*. */
 	uint16_t num_sge; /**< 0 (no payload) to CRPC_RDMA_SGE_MAX; inline sends use them too. */
 	uint32_t imm;     /**< In the CPU's byte order; arrives as it was. */
-	uint64_t raddr;
+	union {
+		uint64_t raddr;
+		const struct crpc_rdma_ah *ah; /**< SEND_IMM: the peer. */
+	};
 	uint32_t rkey;
 	uint32_t wr_id; /**< Comes back in the completion if it is signalled or fails. */
-	struct crpc_rdma_sge sge[CRPC_RDMA_SGE_MAX];
-};
-
-/** One datagram to send. */
-struct crpc_rdma_dgram {
-	const struct crpc_rdma_ah *ah;
-	uint8_t flags;    /**< CRPC_RDMA_WR_*. */
-	uint16_t num_sge; /**< 0 to CRPC_RDMA_SGE_MAX; all together at most info.mtu bytes. */
-	uint32_t imm;     /**< In the CPU's byte order; arrives as it was. */
-	uint32_t wr_id;   /**< Comes back in the completion if it is signalled or fails. */
 	struct crpc_rdma_sge sge[CRPC_RDMA_SGE_MAX];
 };
 
@@ -342,7 +332,7 @@ int crpc_rdma_mr_reg_flags(struct crpc_rdma *dev, void *addr, uint64_t len, uint
 void crpc_rdma_mr_dereg(struct crpc_rdma *dev, struct crpc_rdma_mr *mr);
 
 /**
- * Make a queue pair with its receives posted.
+ * Make a queue pair with its receives posted. One of datagrams is ready to send and to receive.
  *
  * @param dev
  *   The device.
@@ -376,7 +366,7 @@ int crpc_rdma_qp_drain(struct crpc_rdma_qp *qp);
 
 /**
  * Destroy a queue pair, in time that does not depend on the peer; what is outstanding on it gets no
- * completion. NULL is allowed.
+ * completion, and datagrams of the last poll are not readable any more. NULL is allowed.
  *
  * Unless crpc_rdma_qp_drain() gave 0 before, the device may go on with the requests of a DC queue
  * pair for a while. The polls of the device see to their end. Until then they keep their room in
@@ -405,7 +395,7 @@ void crpc_rdma_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADD
  * @return
  *   0, -EPROTO (not an address, or another version), -EISCONN, -EHOSTUNREACH (no route: the two
  *   ports' link layers or kinds of GID differ, or for DC their MTUs, or there is no GID), -ENOMEM,
- *   -EIO (it broke before, or the device refuses a state: free it).
+ *   -EIO (it broke before, is of datagrams, or the device refuses a state: free it).
  */
 int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 
@@ -422,46 +412,18 @@ int crpc_rdma_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_A
 int crpc_rdma_qp_in_order(struct crpc_rdma_qp *qp);
 
 /**
- * Make a datagram queue pair with its receives posted. It is ready to send and to receive.
- *
- * @param dev
- *   The device.
- * @param conf
- *   Sizes; they count against cq_depth as those of qp_create.
- * @return
- *   The queue pair, or NULL with errno: EINVAL, ENOSPC, ENOMEM, EOPNOTSUPP (the driver has none),
- *   EIO (the device refuses a state).
- */
-struct crpc_rdma_ud *crpc_rdma_ud_create(
-	struct crpc_rdma *dev, const struct crpc_rdma_ud_conf *conf);
-
-/** Destroy it; what is outstanding on it gets no completion, and datagrams of the last poll are not
- *  readable any more. NULL is allowed. */
-void crpc_rdma_ud_free(struct crpc_rdma_ud *ud);
-
-/**
- * The address that peers need, as bytes for the wire (little endian, versioned).
- *
- * @param ud
- *   The datagram queue pair.
- * @param addr
- *   CRPC_RDMA_ADDR_LEN bytes, filled.
- */
-void crpc_rdma_ud_addr(const struct crpc_rdma_ud *ud, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
-
-/**
  * Make what a datagram needs to find a peer.
  *
  * @param ud
- *   Ours.
+ *   Our datagram queue pair.
  * @param peer
- *   What crpc_rdma_ud_addr() gave at the peer. Untrusted: checked before use.
+ *   What crpc_rdma_qp_addr() gave at the peer. Untrusted: checked before use.
  * @return
  *   The address, to be freed before @p ud, or NULL with errno: EPROTO (no address, another version,
  *   not of datagrams), EHOSTUNREACH, ENOMEM.
  */
 struct crpc_rdma_ah *crpc_rdma_ah_create(
-	struct crpc_rdma_ud *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
+	struct crpc_rdma_qp *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 
 /** Free it; nothing to it may be outstanding. NULL is allowed. */
 void crpc_rdma_ah_free(struct crpc_rdma_ah *ah);
@@ -470,8 +432,6 @@ void crpc_rdma_ah_free(struct crpc_rdma_ah *ah);
 struct crpc_rdma_fp {
 	uint16_t (*post)(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n);
 	uint16_t (*poll)(struct crpc_rdma *dev, struct crpc_rdma_cqe *cqe, uint16_t n);
-	uint16_t (*ud_post)(
-		struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n);
 };
 
 /** First member of every driver's device struct. */
@@ -488,11 +448,6 @@ struct crpc_rdma_qp {
 	uint32_t id;
 };
 
-/** A datagram queue pair is a queue pair, but for what it can do. */
-struct crpc_rdma_ud {
-	struct crpc_rdma_qp qp;
-};
-
 /** First member of every driver's address struct. */
 struct crpc_rdma_ah {
 	struct crpc_rdma *dev;
@@ -502,7 +457,7 @@ struct crpc_rdma_ah {
  * Post a burst of WRs: WQEs are built in place, the doorbell is rung once.
  *
  * @param qp
- *   A connected queue pair.
+ *   A queue pair, connected or of datagrams.
  * @param wr
  *   The requests; free again on return (payload memory only with CRPC_RDMA_WR_INLINE).
  * @param n
@@ -515,25 +470,6 @@ static inline uint16_t
 crpc_rdma_post(struct crpc_rdma_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n)
 {
 	return qp->dev->fp.post(qp, wr, n);
-}
-
-/**
- * Post a burst of datagrams: as crpc_rdma_post().
- *
- * @param ud
- *   The datagram queue pair.
- * @param dgram
- *   The datagrams; free again on return (payload memory only with CRPC_RDMA_WR_INLINE, else it
- *   must stay until a completion retires the datagram).
- * @param n
- *   Their number.
- * @return
- *   How many were posted, from the front. Fewer than n: the send queue is full, or it is in error.
- */
-static inline uint16_t
-crpc_rdma_ud_post(struct crpc_rdma_ud *ud, const struct crpc_rdma_dgram *dgram, uint16_t n)
-{
-	return ud->qp.dev->fp.ud_post(ud, dgram, n);
 }
 
 /**

@@ -14,13 +14,10 @@
 
 CRPC_BEGIN_DECLS
 
-/** conf->transport of a queue pair for datagrams. */
-#define CRPC_RDMA_UD (CRPC_RDMA_DC + 1)
-
 /**
  * The operations of one driver; every slot but qp_drain, qp_in_order, list, dump, card_get and the
  * two of datagrams is set. Arguments were checked by lib/rdma, and zero fields of the
- * configurations have their defaults. Those of queue pairs are for datagrams, too.
+ * configurations have their defaults.
  */
 struct crpc_rdma_ops {
 	const char *name;
@@ -44,7 +41,7 @@ struct crpc_rdma_ops {
 	int (*qp_connect)(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 	/** See crpc_rdma_qp_in_order(). May be NULL: writes are in order. */
 	int (*qp_in_order)(struct crpc_rdma_qp *qp);
-	/** Datagrams: both and fp.ud_post, or none. */
+	/** Datagrams: both, or none. */
 	struct crpc_rdma_ah *(*ah_create)(
 		struct crpc_rdma_qp *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 	void (*ah_free)(struct crpc_rdma_ah *ah);

@@ -148,14 +148,15 @@ state_init(struct crpc_udrpc *ctx, const struct crpc_rdma_info *info)
 static int
 parts_init(struct crpc_udrpc *ctx)
 {
-	struct crpc_rdma_ud_conf ud = {.sq_depth = ctx->conf.sq_depth,
+	struct crpc_rdma_qp_conf ud = {.transport = CRPC_RDMA_UD,
+		.sq_depth = ctx->conf.sq_depth,
 		.rq_depth = ctx->conf.rq_depth,
 		.inline_max = ctx->inline_max};
 	int rc = memory_init(ctx);
 
 	if (rc != 0)
 		return rc;
-	ctx->ud = crpc_rdma_ud_create(ctx->dev, &ud);
+	ctx->ud = crpc_rdma_qp_create(ctx->dev, &ud);
 	return ctx->ud != NULL ? __crpc_udrpc_tel_open(ctx) : -errno;
 }
 
@@ -163,7 +164,7 @@ parts_init(struct crpc_udrpc *ctx)
 static void
 ctx_destroy(struct crpc_udrpc *ctx)
 {
-	crpc_rdma_ud_free(ctx->ud);
+	crpc_rdma_qp_free(ctx->ud);
 	memory_free(ctx);
 	free(ctx);
 }

@@ -125,7 +125,7 @@ struct crpc_udrpc_conf {
 /** Counters of a context since create. */
 struct crpc_udrpc_stats {
 	struct crpc_rpc_counts rpc;
-	uint64_t bursts; /**< crpc_rdma_ud_post() calls that posted something: doorbells. */
+	uint64_t bursts; /**< crpc_rdma_post() calls that posted something: doorbells. */
 	uint64_t packets_sent;
 	uint64_t packets_received;
 	uint64_t bytes_sent; /**< Heads included. */

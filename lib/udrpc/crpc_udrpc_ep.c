@@ -92,7 +92,7 @@ crpc_udrpc_ep_addr(const struct crpc_udrpc_ep *ep, uint8_t addr[CRPC_UDRPC_ADDR_
 		.max_msg = conf->max_msg,
 		.pkt_max = conf->pkt_max};
 
-	crpc_rdma_ud_addr(ep->ctx->ud, a.ud);
+	crpc_rdma_qp_addr(ep->ctx->ud, a.ud);
 	memcpy(addr, &a, sizeof(a));
 }
 

@@ -16,7 +16,7 @@ __crpc_udrpc_tx_post(struct crpc_udrpc *ctx)
 	/* a device may take more than it was asked to, but a head's place is taken until it left */
 	n = (uint16_t)crpc_min(ctx->nbatch, ctx->conf.sq_depth - out);
 	if (n != 0)
-		n = crpc_rdma_ud_post(ctx->ud, ctx->batch, n);
+		n = crpc_rdma_post(ctx->ud, ctx->batch, n);
 	ctx->stats.bursts += n != 0;
 	ctx->stats.packets_sent += n;
 	ctx->nbatch -= n;

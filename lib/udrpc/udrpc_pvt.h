@@ -152,7 +152,7 @@ TAILQ_HEAD(ep_list, crpc_udrpc_ep);
 
 struct crpc_udrpc {
 	struct crpc_rdma *dev;
-	struct crpc_rdma_ud *ud;
+	struct crpc_rdma_qp *ud;
 	uint64_t now_ns;
 	uint64_t busy_ns;   /**< Since when every poll was full and timers wait; 0: they do not. */
 	int32_t err;        /**< The queue broke. */
@@ -185,7 +185,7 @@ struct crpc_udrpc {
 	struct crpc_udrpc_ep *eps;
 	uint64_t rng;
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
-	struct crpc_rdma_dgram batch[TX_MAX];
+	struct crpc_rdma_wr batch[TX_MAX];
 	struct crpc_udrpc_stats stats;
 };
 
@@ -282,7 +282,7 @@ static inline struct wire_pkt *
 tx_put(struct crpc_udrpc_ep *ep, const void *data, uint32_t len)
 {
 	struct crpc_udrpc *ctx = ep->ctx;
-	struct crpc_rdma_dgram *d;
+	struct crpc_rdma_wr *d;
 	struct wire_pkt *h;
 
 	if (crpc_unlikely(ctx->nbatch >= TX_MAX)) {
@@ -293,6 +293,7 @@ tx_put(struct crpc_udrpc_ep *ep, const void *data, uint32_t len)
 	d = &ctx->batch[ctx->nbatch++];
 	ep->tx_seq = ++ctx->put;
 	h = (struct wire_pkt *)(void *)(ctx->heads + (ctx->put & ctx->head_mask) * TX_HEAD);
+	d->op = CRPC_RDMA_SEND_IMM;
 	d->ah = ep->ah;
 	d->flags = 0;
 	if (WIRE_HEAD + len <= ctx->inline_max)

@@ -19,7 +19,7 @@ struct end {
 	struct crpc_rdma_mr mr;
 	uint8_t *buf; /* All of the region. */
 	struct crpc_rdma_qp *qp;
-	struct crpc_rdma_ud *ud;
+	struct crpc_rdma_qp *ud;
 	struct crpc_rdma_ah *ah; /* To the other end. */
 };
 
@@ -49,7 +49,7 @@ end_close(struct end *of)
 		return;
 	crpc_rdma_ah_free(of->ah);
 	crpc_rdma_qp_free(of->qp);
-	crpc_rdma_ud_free(of->ud);
+	crpc_rdma_qp_free(of->ud);
 	crpc_rdma_mr_dereg(of->dev, &of->mr);
 	crpc_rdma_close(of->dev);
 	free(of->buf);

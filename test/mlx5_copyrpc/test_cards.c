@@ -161,18 +161,19 @@ connections_work(void)
 static int
 address_both(void)
 {
-	const struct crpc_rdma_ud_conf conf = {.sq_depth = 8, .rq_depth = 8};
+	const struct crpc_rdma_qp_conf conf = {
+		.transport = CRPC_RDMA_UD, .sq_depth = 8, .rq_depth = 8};
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];
 
 	for (int who = 0; who < 2; who++) {
 		crpc_rdma_ah_free(e[who].ah);
 		e[who].ah = NULL;
-		crpc_rdma_ud_free(e[who].ud);
-		e[who].ud = crpc_rdma_ud_create(e[who].dev, &conf);
+		crpc_rdma_qp_free(e[who].ud);
+		e[who].ud = crpc_rdma_qp_create(e[who].dev, &conf);
 		assert_or_log(e[who].ud != NULL);
 	}
 	for (int who = 0; who < 2; who++) {
-		crpc_rdma_ud_addr(e[!who].ud, addr);
+		crpc_rdma_qp_addr(e[!who].ud, addr);
 		e[who].ah = crpc_rdma_ah_create(e[who].ud, addr);
 		if (e[who].ah == NULL)
 			return -errno;
@@ -184,7 +185,7 @@ address_both(void)
 static void
 datagrams_work(void)
 {
-	struct crpc_rdma_dgram dgram = {.num_sge = 1, .imm = IMM};
+	struct crpc_rdma_wr dgram = {.op = CRPC_RDMA_SEND_IMM, .num_sge = 1, .imm = IMM};
 	struct crpc_rdma_info info;
 	struct crpc_rdma_cqe cqe;
 
@@ -193,7 +194,7 @@ datagrams_work(void)
 		crpc_rdma_info_get(e[who].dev, &info);
 		dgram.ah = e[who].ah;
 		dgram.sge[0] = (struct crpc_rdma_sge){e[who].buf, info.mtu, e[who].mr.lkey};
-		assert_int_equal(crpc_rdma_ud_post(e[who].ud, &dgram, 1), 1);
+		assert_int_equal(crpc_rdma_post(e[who].ud, &dgram, 1), 1);
 		if (!wait_type(!who, CRPC_RDMA_CQE_DGRAM, WAIT_NS, &cqe))
 			fail_msg("from %d: no datagram arrived", who);
 		assert_int_equal(cqe.byte_len, info.mtu);
@@ -500,7 +501,8 @@ case_relaxed(void)
 	assert_int_not_equal(access_seen & IBV_ACCESS_RELAXED_ORDERING, 0);
 	crpc_rdma_mr_dereg(e[0].dev, &mr);
 	access_seen = 0;
-	e[0].ud = crpc_rdma_ud_create(e[0].dev, &(struct crpc_rdma_ud_conf){0});
+	e[0].ud = crpc_rdma_qp_create(
+		e[0].dev, &(struct crpc_rdma_qp_conf){.transport = CRPC_RDMA_UD});
 	assert_non_null(e[0].ud);
 	assert_int_not_equal(access_seen & IBV_ACCESS_RELAXED_ORDERING, 0);
 }

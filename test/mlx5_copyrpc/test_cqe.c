@@ -372,9 +372,9 @@ TEST(completion_that_makes_no_sense_breaks_the_qp)
 		p = plain_new(64, 16, 92, 16, 64);
 		if (1 << i % 3 == DCI)
 			initiator_make(p, &dci);
-		if (1 << i % 3 == UD)
-			plain_ud(p);
 		assert_int_equal(crpc_rdma_post(&p->qp.ib.base, &wr, 1), 1);
+		if (1 << i % 3 == UD)
+			plain_ud(p); /* What its requests do is the same to completions. */
 		plain_cqe(p, bad[i / 3].opcode, 1 << i % 3 == DCI ? INITIATOR_QPN : PLAIN_QPN,
 			bad[i / 3].counter)
 			->ok.op_own |= (uint8_t)(bad[i / 3].format << 2);
@@ -477,11 +477,11 @@ TEST(errors_of_sends_end_the_receives_too)
 		struct plain *p = plain_new(64, 16, 92, 8, 64);
 
 		to_error_calls = 0;
-		p->qp.ib.kind = kinds[i];
 		if (kinds[i] == CRPC_IB_UD)
 			assert_int_equal(crpc_rdma_post(&p->qp.ib.base, wr, 2), 2);
 		else
 			memset(&p->qp.own, 0, sizeof(p->qp.own));
+		p->qp.ib.kind = kinds[i];
 		hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR, 0);
 		hw_error(p, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, 1);
 		assert_int_equal(poll(p, cqe, 8), kinds[i] == CRPC_IB_UD ? 2 : 1);

@@ -22,7 +22,7 @@
 
 static struct crpc_rdma *dev;
 static struct crpc_rdma_qp *qp[4]; /* Two of RC, connected; two of DC. */
-static struct crpc_rdma_ud *ud;
+static struct crpc_rdma_qp *ud;
 static struct crpc_rdma_ah *ah;
 static _Atomic bool stop, paused, ready;
 
@@ -31,14 +31,15 @@ static void *
 owner(void *arg)
 {
 	struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE_IMM, .flags = CRPC_RDMA_WR_SIGNAL};
-	struct crpc_rdma_dgram dgram = {.ah = ah, .flags = CRPC_RDMA_WR_SIGNAL, .imm = 5};
+	struct crpc_rdma_wr dgram = {
+		.op = CRPC_RDMA_SEND_IMM, .ah = ah, .flags = CRPC_RDMA_WR_SIGNAL, .imm = 5};
 	uint32_t i, got = 0;
 	struct crpc_rdma_cqe cqe;
 
 	for (i = 0; i < SENDS; i++) {
 		crpc_rdma_post(qp[0], &wr, 1);
 		crpc_rdma_post(qp[2], &wr, 1);
-		crpc_rdma_ud_post(ud, &dgram, 1);
+		crpc_rdma_post(ud, &dgram, 1);
 	}
 	while (!crpc_load_acquire(&stop)) {
 		if (crpc_load_relaxed(&paused))
@@ -153,7 +154,7 @@ static void
 objects_make(void)
 {
 	uint8_t addr[4][CRPC_RDMA_ADDR_LEN];
-	struct crpc_rdma_ud_conf ud_conf = {.id = 9};
+	struct crpc_rdma_qp_conf ud_conf = {.transport = CRPC_RDMA_UD, .id = 9};
 	struct crpc_rdma_qp_conf conf = {0};
 
 	for (uint32_t i = 0; i < 4; i++) {
@@ -165,9 +166,9 @@ objects_make(void)
 	}
 	for (uint32_t i = 0; i < 4; i++)
 		assert_int_equal(crpc_rdma_qp_connect(qp[i], addr[i ^ 1]), 0);
-	ud = crpc_rdma_ud_create(dev, &ud_conf);
+	ud = crpc_rdma_qp_create(dev, &ud_conf);
 	assert_non_null(ud);
-	crpc_rdma_ud_addr(ud, addr[0]);
+	crpc_rdma_qp_addr(ud, addr[0]);
 	ah = crpc_rdma_ah_create(ud, addr[0]);
 	assert_non_null(ah);
 }
@@ -196,7 +197,7 @@ teardown(void **state)
 	crpc_store_release(&stop, true);
 	pthread_join(**(pthread_t **)state, NULL);
 	crpc_rdma_ah_free(ah);
-	crpc_rdma_ud_free(ud);
+	crpc_rdma_qp_free(ud);
 	for (uint32_t i = 0; i < 4; i++)
 		crpc_rdma_qp_free(qp[i]);
 	crpc_rdma_close(dev);

@@ -20,7 +20,7 @@
 static uint32_t mtu; /* Of the device opened last. */
 
 static void
-end_open(struct end *to, const struct crpc_rdma_ud_conf *conf)
+end_open(struct end *to, const struct crpc_rdma_qp_conf *conf)
 {
 	struct crpc_rdma_info info;
 
@@ -28,19 +28,19 @@ end_open(struct end *to, const struct crpc_rdma_ud_conf *conf)
 	crpc_rdma_info_get(to->dev, &info);
 	mtu = info.mtu;
 	fill(to->buf, BUF_LEN);
-	to->ud = crpc_rdma_ud_create(to->dev, conf);
+	to->ud = crpc_rdma_qp_create(to->dev, conf);
 	assert_or_log(to->ud != NULL);
 }
 
 static void
-pair_open(const struct crpc_rdma_ud_conf *conf)
+pair_open(const struct crpc_rdma_qp_conf *conf)
 {
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];
 
 	end_open(&e[0], conf);
 	end_open(&e[1], conf);
 	for (int i = 0; i < 2; i++) {
-		crpc_rdma_ud_addr(e[!i].ud, addr);
+		crpc_rdma_qp_addr(e[!i].ud, addr);
 		e[i].ah = crpc_rdma_ah_create(e[i].ud, addr);
 		assert_or_log(e[i].ah != NULL);
 	}
@@ -48,7 +48,7 @@ pair_open(const struct crpc_rdma_ud_conf *conf)
 
 /* A datagram of `len` bytes of the region, cut into elements. */
 static void
-dgram_cut(struct crpc_rdma_dgram *d, const struct end *from, uint32_t len)
+dgram_cut(struct crpc_rdma_wr *d, const struct end *from, uint32_t len)
 {
 	d->num_sge = cut(d->sge, from->buf + rnd_below(&seed, BUF_LEN - len), len, from->mr.lkey);
 }
@@ -57,9 +57,12 @@ dgram_cut(struct crpc_rdma_dgram *d, const struct end *from, uint32_t len)
  * length, its immediate and its queue's number. The queues go round many times. */
 TEST(datagrams_keep_their_data)
 {
-	const struct crpc_rdma_ud_conf conf = {
-		.id = 7, .sq_depth = 16, .rq_depth = 33, .inline_max = 100};
-	struct crpc_rdma_dgram d;
+	const struct crpc_rdma_qp_conf conf = {.transport = CRPC_RDMA_UD,
+		.id = 7,
+		.sq_depth = 16,
+		.rq_depth = 33,
+		.inline_max = 100};
+	struct crpc_rdma_wr d;
 	struct crpc_rdma_cqe cqe;
 	uint32_t round, len;
 
@@ -68,15 +71,14 @@ TEST(datagrams_keep_their_data)
 	for (round = 0; round < 20000; round++) {
 		struct end *a = &e[round & 1];
 
-		memset(&d, 0, sizeof(d));
-		d.ah = a->ah;
+		d = (struct crpc_rdma_wr){.op = CRPC_RDMA_SEND_IMM, .ah = a->ah};
 		d.flags = rnd_below(&seed, 2) ? CRPC_RDMA_WR_INLINE : 0;
 		len = d.flags & CRPC_RDMA_WR_INLINE
 			? rnd_below(&seed, 101)
 			: rnd_below(&seed, rnd_below(&seed, 20) ? 256 : mtu + 1);
 		d.imm = rnd_below(&seed, UINT32_MAX);
 		dgram_cut(&d, a, len);
-		assert_int_equal(crpc_rdma_ud_post(a->ud, &d, 1), 1);
+		assert_int_equal(crpc_rdma_post(a->ud, &d, 1), 1);
 		if (!wait_type(!(round & 1), CRPC_RDMA_CQE_DGRAM, WAIT_NS, &cqe) ||
 			cqe.imm != d.imm || cqe.byte_len != len || cqe.qp_id != 7 ||
 			memcmp(cqe.data, d.sge[0].addr, len) != 0)
@@ -90,8 +92,9 @@ TEST(datagrams_keep_their_data)
  * order, and every buffer is handed back: the queue of 32 is used thousands of times. */
 TEST(bursts_arrive_in_order)
 {
-	const struct crpc_rdma_ud_conf conf = {.id = 1, .sq_depth = 32, .rq_depth = 32};
-	struct crpc_rdma_dgram d[8] = {{0}};
+	const struct crpc_rdma_qp_conf conf = {
+		.transport = CRPC_RDMA_UD, .id = 1, .sq_depth = 32, .rq_depth = 32};
+	struct crpc_rdma_wr d[8] = {{0}};
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
 	uint32_t sent[2] = {0}, arrived[2] = {0}, who, i, n;
 	uint64_t end = crpc_clock_ns() + WAIT_NS;
@@ -101,6 +104,7 @@ TEST(bursts_arrive_in_order)
 	pair_open(&conf);
 	for (who = 0; arrived[0] + arrived[1] < 200000; who = !who) {
 		for (i = 0; i < 8; i++) {
+			d[i].op = CRPC_RDMA_SEND_IMM;
 			d[i].ah = e[who].ah;
 			d[i].imm = sent[who] + i;
 			dgram_cut(&d[i], &e[who], rnd_below(&seed, 64));
@@ -108,7 +112,7 @@ TEST(bursts_arrive_in_order)
 		/* Never more on the way than the receiver has buffers: not even those it holds. */
 		n = (uint32_t)crpc_min(
 			1 + rnd_below(&seed, 8), (uint64_t)24 - (sent[who] - arrived[!who]));
-		i = crpc_rdma_ud_post(e[who].ud, d, (uint16_t)n);
+		i = crpc_rdma_post(e[who].ud, d, (uint16_t)n);
 		sent[who] += i;
 		n = crpc_rdma_poll(e[who].dev, cqe, (uint16_t)(1 + rnd_below(&seed, 8)));
 		for (i = 0; i < n; i++) {
@@ -133,8 +137,10 @@ TEST(bursts_arrive_in_order)
  */
 TEST(lent_buffers_stay_and_what_has_none_is_lost)
 {
-	const struct crpc_rdma_ud_conf conf = {.id = 1, .sq_depth = 64, .rq_depth = 4};
-	struct crpc_rdma_dgram d = {.num_sge = 1, .flags = CRPC_RDMA_WR_SIGNAL};
+	const struct crpc_rdma_qp_conf conf = {
+		.transport = CRPC_RDMA_UD, .id = 1, .sq_depth = 64, .rq_depth = 4};
+	struct crpc_rdma_wr d = {
+		.op = CRPC_RDMA_SEND_IMM, .num_sge = 1, .flags = CRPC_RDMA_WR_SIGNAL};
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX], sent;
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
 	uint32_t round, i, n, next = 0, posted = 0, done = 0;
@@ -148,7 +154,7 @@ TEST(lent_buffers_stay_and_what_has_none_is_lost)
 			if (done == posted) {
 				d.imm = posted++;
 				d.sge[0].addr = e[0].buf + d.imm % 1000 * 50;
-				assert_int_equal(crpc_rdma_ud_post(e[0].ud, &d, 1), 1);
+				assert_int_equal(crpc_rdma_post(e[0].ud, &d, 1), 1);
 			}
 			done += crpc_rdma_poll(e[0].dev, &sent, 1);
 			n = crpc_rdma_poll(e[1].dev, cqe, CRPC_BURST_MAX);
@@ -158,7 +164,7 @@ TEST(lent_buffers_stay_and_what_has_none_is_lost)
 		for (i = 0; i < 8; i++) {
 			d.imm = posted++;
 			d.sge[0].addr = e[0].buf + d.imm % 1000 * 50;
-			assert_int_equal(crpc_rdma_ud_post(e[0].ud, &d, 1), 1);
+			assert_int_equal(crpc_rdma_post(e[0].ud, &d, 1), 1);
 		}
 		while (done < posted) {
 			done += crpc_rdma_poll(e[0].dev, &sent, 1);
@@ -172,7 +178,7 @@ TEST(lent_buffers_stay_and_what_has_none_is_lost)
 	}
 	d.imm = UINT32_MAX;
 	do {
-		crpc_rdma_ud_post(e[0].ud, &d, 1);
+		crpc_rdma_post(e[0].ud, &d, 1);
 		crpc_rdma_poll(e[0].dev, &sent, 1);
 		n = crpc_rdma_poll(e[1].dev, cqe, 1);
 		assert_true(crpc_clock_ns() < until);
@@ -183,8 +189,9 @@ TEST(lent_buffers_stay_and_what_has_none_is_lost)
  * queue without signalled sends makes room by itself. One burst is one doorbell. */
 TEST(sends_are_accounted_for)
 {
-	const struct crpc_rdma_ud_conf conf = {.id = 9, .sq_depth = 16, .inline_max = 64};
-	struct crpc_rdma_dgram d[32] = {{0}};
+	const struct crpc_rdma_qp_conf conf = {
+		.transport = CRPC_RDMA_UD, .id = 9, .sq_depth = 16, .inline_max = 64};
+	struct crpc_rdma_wr d[32] = {{0}};
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
 	struct crpc_rdma_cqe cqe;
 	struct crpc_rdma_stats s;
@@ -193,10 +200,10 @@ TEST(sends_are_accounted_for)
 	seed = 0x5eed0014;
 	pair_open(&conf);
 	for (i = 0; i < 32; i++)
-		d[i].ah = e[0].ah;
+		d[i] = (struct crpc_rdma_wr){.op = CRPC_RDMA_SEND_IMM, .ah = e[0].ah};
 	d[4].flags = CRPC_RDMA_WR_SIGNAL;
 	d[4].wr_id = 1234;
-	assert_int_equal(crpc_rdma_ud_post(e[0].ud, d, 5), 5);
+	assert_int_equal(crpc_rdma_post(e[0].ud, d, 5), 5);
 	assert_true(wait_type(0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
 	assert_int_equal(cqe.wr_id, 1234);
 	assert_int_equal(cqe.wrs, 5);
@@ -211,7 +218,7 @@ TEST(sends_are_accounted_for)
 	d[0].flags = CRPC_RDMA_WR_INLINE;
 	d[0].num_sge = 1;
 	d[0].sge[0] = (struct crpc_rdma_sge){.addr = e[0].buf, .len = 60};
-	assert_int_equal(crpc_rdma_ud_post(e[0].ud, d, 1), 1);
+	assert_int_equal(crpc_rdma_post(e[0].ud, d, 1), 1);
 	crpc_rdma_stats_get(e[0].dev, &s);
 	if (device_shows_wqes(e[0].dev)) {
 		assert_int_equal(s.blueflame, 1);
@@ -219,7 +226,7 @@ TEST(sends_are_accounted_for)
 	}
 	d[4].flags = 0;
 	while (sent < 5000) {
-		sent += crpc_rdma_ud_post(e[0].ud, d, 32);
+		sent += crpc_rdma_post(e[0].ud, d, 32);
 		crpc_rdma_poll(e[0].dev, &cqe, 0);
 		crpc_rdma_poll(e[0].dev, &cqe, 1);
 		crpc_rdma_poll(e[1].dev, &cqe, 1);
@@ -228,36 +235,40 @@ TEST(sends_are_accounted_for)
 }
 
 static void
-expect_fault(const struct crpc_rdma_dgram *d, int status)
+expect_fault(const struct crpc_rdma_wr *d, int status)
 {
 	struct crpc_rdma_cqe cqe;
-	uint16_t n = crpc_rdma_ud_post(e[0].ud, d, 1);
+	uint16_t n = crpc_rdma_post(e[0].ud, d, 1);
 
 	assert_int_equal(n, status == -EINVAL ? 0 : 1);
 	assert_true(wait_type(0, CRPC_RDMA_CQE_ERROR, WAIT_NS, &cqe));
 	assert_int_equal(cqe.status, status);
 	assert_int_equal(cqe.wr_id, d->wr_id);
 	assert_int_equal(cqe.qp_id, 3);
-	assert_int_equal(crpc_rdma_ud_post(e[0].ud, d, 1), 0);
+	assert_int_equal(crpc_rdma_post(e[0].ud, d, 1), 0);
 }
 
 /* What cannot be built, and what the device refuses, closes the queue pair and is reported. */
 TEST(errors_are_told)
 {
-	const struct crpc_rdma_ud_conf conf = {.id = 3, .inline_max = 32};
-	struct crpc_rdma_dgram d[4] = {
+	const struct crpc_rdma_qp_conf conf = {
+		.transport = CRPC_RDMA_UD, .id = 3, .inline_max = 32};
+	struct crpc_rdma_wr d[5] = {
 		{.wr_id = 1},
 		{.wr_id = 2, .num_sge = CRPC_RDMA_SGE_MAX + 1},
 		{.wr_id = 3, .num_sge = 1},
 		{.wr_id = 4, .num_sge = 1},
+		{.wr_id = 5, .num_sge = 1},
 	};
 
 	seed = 0x5eed0015;
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 5; i++) {
 		pair_open(&conf);
 		if (i != 0)
 			d[i].ah = e[0].ah;
-		/* One byte more than a datagram can have; a key that is none. */
+		if (i != 4)
+			d[i].op = CRPC_RDMA_SEND_IMM;
+		/* One byte more than a datagram can have; a key that is none; a write. */
 		d[i].sge[0] = (struct crpc_rdma_sge){
 			e[0].buf, i == 2 ? mtu + 1 : 10, e[0].mr.lkey ^ (i == 3 ? 0x5500 : 0)};
 		expect_fault(&d[i], i == 3 ? -EACCES : -EINVAL);
@@ -268,10 +279,10 @@ TEST(errors_are_told)
  * taken, and neither end hears of it. */
 TEST(addresses_are_checked)
 {
-	const struct crpc_rdma_ud_conf conf = {.id = 3};
+	const struct crpc_rdma_qp_conf conf = {.transport = CRPC_RDMA_UD, .id = 3};
 	const struct crpc_rdma_qp_conf qp_conf = {.id = 4};
 	uint8_t addr[CRPC_RDMA_ADDR_LEN], other[CRPC_RDMA_ADDR_LEN];
-	struct crpc_rdma_dgram d = {0};
+	struct crpc_rdma_wr d = {.op = CRPC_RDMA_SEND_IMM};
 	struct crpc_rdma_ah *wrong;
 	struct crpc_rdma_cqe cqe;
 	struct crpc_rdma_qp *qp;
@@ -284,7 +295,7 @@ TEST(addresses_are_checked)
 	crpc_rdma_qp_addr(qp, other);
 	assert_null(crpc_rdma_ah_create(e[0].ud, other));
 	assert_int_equal(errno, EPROTO);
-	crpc_rdma_ud_addr(e[1].ud, addr);
+	crpc_rdma_qp_addr(e[1].ud, addr);
 	assert_int_equal(crpc_rdma_qp_connect(qp, addr), -EPROTO);
 	crpc_rdma_qp_free(qp);
 	addr[5] ^= 3;
@@ -297,7 +308,7 @@ TEST(addresses_are_checked)
 	assert_non_null(wrong);
 	d.ah = wrong;
 	d.flags = CRPC_RDMA_WR_SIGNAL;
-	assert_int_equal(crpc_rdma_ud_post(e[0].ud, &d, 1), 1);
+	assert_int_equal(crpc_rdma_post(e[0].ud, &d, 1), 1);
 	assert_true(wait_type(0, CRPC_RDMA_CQE_SEND, WAIT_NS, &cqe));
 	for (i = 0; i < QUIET_POLLS; i++) {
 		got += crpc_rdma_poll(e[1].dev, &cqe, 1);
@@ -310,33 +321,34 @@ TEST(addresses_are_checked)
 /* Limits are reported before anything is made, and a freed queue's completions are dropped. */
 TEST(limits_and_frees)
 {
-	const struct crpc_rdma_ud_conf conf = {.id = 3};
-	struct crpc_rdma_ud_conf big = {.inline_max = 4096};
-	struct crpc_rdma_dgram d = {.flags = CRPC_RDMA_WR_SIGNAL};
+	const struct crpc_rdma_qp_conf conf = {.transport = CRPC_RDMA_UD, .id = 3};
+	struct crpc_rdma_qp_conf big = {.transport = CRPC_RDMA_UD, .inline_max = 4096};
+	struct crpc_rdma_wr d = {.op = CRPC_RDMA_SEND_IMM, .flags = CRPC_RDMA_WR_SIGNAL};
 	struct crpc_rdma_cqe cqe;
 
 	seed = 0x5eed0017;
 	pair_open(&conf);
-	assert_null(crpc_rdma_ud_create(e[0].dev, &big));
+	assert_null(crpc_rdma_qp_create(e[0].dev, &big));
 	assert_int_equal(errno, EINVAL);
-	big = (struct crpc_rdma_ud_conf){.sq_depth = 2048, .rq_depth = 2048};
-	assert_null(crpc_rdma_ud_create(e[0].dev, &big));
+	big = (struct crpc_rdma_qp_conf){
+		.transport = CRPC_RDMA_UD, .sq_depth = 2048, .rq_depth = 2048};
+	assert_null(crpc_rdma_qp_create(e[0].dev, &big));
 	assert_int_equal(errno, ENOSPC);
 	d.ah = e[0].ah;
 	for (uint32_t i = 0; i < 50; i++) {
-		struct crpc_rdma_ud *ud = crpc_rdma_ud_create(e[0].dev, &conf);
+		struct crpc_rdma_qp *ud = crpc_rdma_qp_create(e[0].dev, &conf);
 
 		assert_non_null(ud);
-		assert_int_equal(crpc_rdma_ud_post(ud, &d, 1), 1);
+		assert_int_equal(crpc_rdma_post(ud, &d, 1), 1);
 		crpc_rdma_poll(e[0].dev, &cqe, 0);
-		crpc_rdma_ud_free(ud);
+		crpc_rdma_qp_free(ud);
 	}
 	/* One that was received and is still held. */
 	d.ah = e[1].ah;
-	assert_int_equal(crpc_rdma_ud_post(e[1].ud, &d, 1), 1);
+	assert_int_equal(crpc_rdma_post(e[1].ud, &d, 1), 1);
 	assert_true(wait_type(0, CRPC_RDMA_CQE_DGRAM, WAIT_NS, &cqe));
 	crpc_rdma_ah_free(e[0].ah);
-	crpc_rdma_ud_free(e[0].ud);
+	crpc_rdma_qp_free(e[0].ud);
 	e[0].ah = NULL;
 	e[0].ud = NULL;
 	assert_int_equal(crpc_rdma_poll(e[0].dev, &cqe, 1), 0);

@@ -32,7 +32,7 @@ build(struct plain *p, const struct crpc_rdma_wr *wr, bool signal)
 }
 
 static uint32_t
-build_datagram(struct plain *p, const struct crpc_rdma_dgram *dgram, uint32_t mtu)
+build_datagram(struct plain *p, const struct crpc_rdma_wr *dgram, uint32_t mtu)
 {
 	const struct crpc_mlx5_ud ud = {.qp.dp.ib.inline_max = p->qp.ib.inline_max, .mtu = mtu};
 	struct crpc_mlx5_req req = crpc_mlx5_dgram_req(&ud, dgram);
@@ -200,7 +200,8 @@ TEST(golden_datagram)
 	/* clang-format on */
 	struct plain *p = plain_new(64, 16, 92, 16, 64);
 	struct crpc_mlx5_ah ah;
-	struct crpc_rdma_dgram d = {.ah = &ah.ib.base,
+	struct crpc_rdma_wr d = {.op = CRPC_RDMA_SEND_IMM,
+		.ah = &ah.ib.base,
 		.flags = CRPC_RDMA_WR_INLINE,
 		.num_sge = 2,
 		.imm = 42,

@@ -18,14 +18,15 @@ static struct crpc_paper net;
 static struct crpc_rdma *dev[2];
 static struct crpc_rdma_mr mr[2];
 static struct crpc_rdma_qp *qp[2];
-static struct crpc_rdma_ud *ud[2];
+static struct crpc_rdma_qp *ud[2];
 static struct crpc_rdma_ah *ah; /* of side 0, to side 1 */
 static uint8_t mem[2][BYTES];
 
 static void
 rig_open(uint8_t transport, uint32_t rq_depth)
 {
-	const struct crpc_rdma_ud_conf ud_conf = {.id = 2, .sq_depth = 1024, .rq_depth = 2048};
+	const struct crpc_rdma_qp_conf ud_conf = {
+		.transport = CRPC_RDMA_UD, .id = 2, .sq_depth = 1024, .rq_depth = 2048};
 	const struct crpc_rdma_qp_conf conf = {
 		.id = 1, .transport = transport, .sq_depth = 64, .rq_depth = rq_depth};
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];
@@ -36,11 +37,11 @@ rig_open(uint8_t transport, uint32_t rq_depth)
 		dev[i] = crpc_paper_open(&net, &(struct crpc_paper_conf){.mtu = 1024});
 		assert_int_equal(crpc_rdma_mr_reg(dev[i], mem[i], BYTES, &mr[i]), 0);
 		qp[i] = crpc_rdma_qp_create(dev[i], &conf);
-		ud[i] = crpc_rdma_ud_create(dev[i], &ud_conf);
+		ud[i] = crpc_rdma_qp_create(dev[i], &ud_conf);
 		assert_true(qp[i] != NULL && ud[i] != NULL);
 		memset(mem[i], i, BYTES);
 	}
-	crpc_rdma_ud_addr(ud[1], addr);
+	crpc_rdma_qp_addr(ud[1], addr);
 	ah = crpc_rdma_ah_create(ud[0], addr);
 	assert_non_null(ah);
 }
@@ -67,7 +68,7 @@ rig_close(void)
 	crpc_rdma_ah_free(ah);
 	for (int i = 0; i < 2; i++) {
 		crpc_rdma_qp_free(qp[i]);
-		crpc_rdma_ud_free(ud[i]);
+		crpc_rdma_qp_free(ud[i]);
 		crpc_rdma_mr_dereg(dev[i], &mr[i]);
 		crpc_rdma_close(dev[i]);
 	}
@@ -282,13 +283,16 @@ struct tally {
 static struct tally
 dgrams_send(void)
 {
-	struct crpc_rdma_dgram d = {.ah = ah, .num_sge = 1, .sge = {{mem[0], 100, mr[0].lkey}}};
+	struct crpc_rdma_wr d = {.op = CRPC_RDMA_SEND_IMM,
+		.ah = ah,
+		.num_sge = 1,
+		.sge = {{mem[0], 100, mr[0].lkey}}};
 	struct tally t = {0};
 	struct crpc_rdma_cqe cqe;
 	uint32_t last = 0;
 
 	for (; d.imm < DGRAMS; d.imm++)
-		assert_int_equal(crpc_rdma_ud_post(ud[0], &d, 1), 1);
+		assert_int_equal(crpc_rdma_post(ud[0], &d, 1), 1);
 	crpc_paper_run(&net);
 	for (; crpc_rdma_poll(dev[1], &cqe, 1) == 1; t.arrived++) {
 		t.late += cqe.imm < last;

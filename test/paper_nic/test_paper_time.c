@@ -248,26 +248,27 @@ test_lost(void **state)
 static void
 test_datagram(void **state)
 {
-	const struct crpc_rdma_ud_conf conf = {.id = 2, .sq_depth = 8, .rq_depth = 8};
+	const struct crpc_rdma_qp_conf conf = {
+		.transport = CRPC_RDMA_UD, .id = 2, .sq_depth = 8, .rq_depth = 8};
 	uint8_t addr[CRPC_RDMA_ADDR_LEN];
-	struct crpc_rdma_dgram d = {.num_sge = 1};
+	struct crpc_rdma_wr d = {.op = CRPC_RDMA_SEND_IMM, .num_sge = 1};
 	struct crpc_rdma_cqe cqe[8];
-	struct crpc_rdma_ud *from, *to;
+	struct crpc_rdma_qp *from, *to;
 	struct crpc_rdma_ah *ah;
 
 	(void)state;
 	cost = (struct crpc_paper_time){.send = 100000, .propagation = 500000, .write = 200000};
 	rig_open(CRPC_RDMA_RC, 8);
-	from = crpc_rdma_ud_create(dev[1], &conf);
-	to = crpc_rdma_ud_create(dev[0], &conf);
+	from = crpc_rdma_qp_create(dev[1], &conf);
+	to = crpc_rdma_qp_create(dev[0], &conf);
 	assert_true(from != NULL && to != NULL);
-	crpc_rdma_ud_addr(to, addr);
+	crpc_rdma_qp_addr(to, addr);
 	ah = crpc_rdma_ah_create(from, addr);
 	assert_non_null(ah);
 	d.ah = ah;
 	d.sge[0] = (struct crpc_rdma_sge){.addr = mem[1], .len = 8, .lkey = mr[1].lkey};
 	memset(mem[1], 1, 8);
-	assert_int_equal(crpc_rdma_ud_post(from, &d, 1), 1);
+	assert_int_equal(crpc_rdma_post(from, &d, 1), 1);
 	crpc_paper_advance(&net, 100);
 	memset(mem[1], 2, 8); /* It has left. */
 	assert_int_equal(cqes(0, 799), 0);
@@ -275,14 +276,14 @@ test_datagram(void **state)
 	assert_int_equal(crpc_rdma_poll(dev[0], cqe, 8), 1);
 	assert_int_equal(((const uint8_t *)cqe[0].data)[7], 1);
 	net.drop = CRPC_PAPER_CHANCE;
-	assert_int_equal(crpc_rdma_ud_post(from, &d, 1), 1);
+	assert_int_equal(crpc_rdma_post(from, &d, 1), 1);
 	assert_int_equal(cqes(0, 2000), 0);
 	assert_int_equal(net.dropped, 1);
 	net.drop = 0;
-	assert_int_equal(crpc_rdma_ud_post(from, &d, 1), 1); /* Under way at the end. */
+	assert_int_equal(crpc_rdma_post(from, &d, 1), 1); /* Under way at the end. */
 	crpc_rdma_ah_free(ah);
-	crpc_rdma_ud_free(from);
-	crpc_rdma_ud_free(to);
+	crpc_rdma_qp_free(from);
+	crpc_rdma_qp_free(to);
 	rig_close();
 }
 
