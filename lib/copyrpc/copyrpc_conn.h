@@ -47,7 +47,6 @@ struct conn {
 	uint64_t peer_released;
 	uint64_t queued_ns; /**< When the oldest pending message was queued. */
 	uint32_t rkey, peer_epoch;
-	uint32_t put_len, put_resp_max; /**< Of call_reserve, for its commit. */
 
 	uint64_t rx_pos[WIRE_LANES]; /**< Where the next batch comes. */
 	uint64_t released;

@@ -363,31 +363,6 @@ int crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *b
 	uint32_t resp_max, uint64_t cookie);
 
 /**
- * The first half of a call that writes its request straight into the batch.
- *
- * Fill the bytes, then crpc_copyrpc_call_commit(); in between nothing else of this context may be
- * called. To give up, just do not commit.
- *
- * @param ep
- *   A connected endpoint.
- * @param now_ns
- *   The time.
- * @param len
- *   Exactly the bytes of the request.
- * @param resp_max
- *   As in crpc_copyrpc_call().
- * @param data
- *   Set on success: where the request goes; 16-byte aligned.
- * @return
- *   As crpc_copyrpc_call().
- */
-int crpc_copyrpc_call_reserve(
-	struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t len, uint32_t resp_max, void **data);
-
-/** The second half of crpc_copyrpc_call_reserve(): the call is taken. Cannot fail. */
-void crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie);
-
-/**
  * Queue a notification: a request without reply and without completion. The server ends it by
  * release(). It is delivered in order with the calls, unless the endpoint breaks.
  *

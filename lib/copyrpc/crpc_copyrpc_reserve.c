@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calls and replies in two halves, reserve and commit, and what stands on them: calls and replies
- * that do not just continue the open batch, notifications, errors, releases.
+ * Calls and replies that do not just continue the open batch, replies in two halves (reserve and
+ * commit), notifications, errors, releases.
  */
 #include "copyrpc_conn.h"
 #include "copyrpc_large.h"
@@ -103,30 +103,6 @@ __crpc_copyrpc_call_slow(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void
 	rpc_copy(data, buf, len);
 	call_put(ep, &p, len, resp_max, now_ns, cookie);
 	return 0;
-}
-
-int
-crpc_copyrpc_call_reserve(
-	struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint32_t len, uint32_t resp_max, void **data)
-{
-	struct place p;
-
-	crpc_owner_check(&ep->ctx->owner, "copyrpc context");
-	ep->conn->put_len = len;
-	ep->conn->put_resp_max = resp_max;
-	return call_find(ep, len, resp_max, &p, data);
-}
-
-/* The place is the same again: nothing of the context was called in between. */
-void
-crpc_copyrpc_call_commit(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64_t cookie)
-{
-	uint32_t len = ep->conn->put_len;
-	struct place p;
-
-	if (len <= ep->max_msg)
-		place_find(ep, WIRE_REQ, len, &p);
-	call_put(ep, &p, len, ep->conn->put_resp_max, now_ns, cookie);
 }
 
 int

@@ -322,7 +322,6 @@ TEST(message_larger_than_the_limit_is_refused_for_ever)
 {
 	struct crpc_copyrpc_conf other = small;
 	uint8_t bytes[512] = {0};
-	void *data;
 
 	other.max_msg = 512;
 	pair_init2(&small, &other, 1, 3);
@@ -331,8 +330,6 @@ TEST(message_larger_than_the_limit_is_refused_for_ever)
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 0, bytes, UINT32_MAX, 0, 1), -EMSGSIZE);
 	assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 0, bytes, 1, UINT32_MAX, 1), -EMSGSIZE);
 	assert_int_equal(crpc_copyrpc_notify(p.ep[1][0], 0, bytes, 513), -EMSGSIZE);
-	assert_int_equal(
-		crpc_copyrpc_call_reserve(p.ep[0][0], p.w.now_ns, 513, 0, &data), -EMSGSIZE);
 	assert_int_equal(p.ep[0][0]->calls.open, 0);
 	assert_ok(crpc_copyrpc_call(p.ep[0][0], 0, bytes, 512, 512, 1));
 }
@@ -343,7 +340,6 @@ TEST(reply_of_any_impossible_size_is_refused)
 	static const uint32_t sizes[] = {RING, INT32_MAX, UINT32_MAX - 1, UINT32_MAX};
 	struct crpc_copyrpc_conf conf = small;
 	struct crpc_done done[2];
-	void *data;
 
 	conf.max_large = 20000;
 	for (uint32_t what = 0; what < 4; what++) {
@@ -352,14 +348,10 @@ TEST(reply_of_any_impossible_size_is_refused)
 			assert_ok(pair_notify(0, "x", 1));
 		else if (what != 0)
 			assert_ok(pair_call(0, "x", 1, what == 2 ? 8 : 20000, 7));
-		for (size_t i = 0; i < CRPC_DIM(sizes); i++) {
+		for (size_t i = 0; i < CRPC_DIM(sizes); i++)
 			assert_int_equal(crpc_copyrpc_call(p.ep[0][0], 0, "0123456789abcdef", 16,
 						 RING * 8 | sizes[i], 1),
 				-EMSGSIZE);
-			assert_int_equal(crpc_copyrpc_call_reserve(p.ep[0][0], p.w.now_ns, 16,
-						 RING * 8 | sizes[i], &data),
-				-EMSGSIZE);
-		}
 		assert_int_equal(p.ep[0][0]->calls.open, what >= 2);
 		assert_ok(crpc_copyrpc_check(p.ctx[0], false));
 		pair_flush(0);

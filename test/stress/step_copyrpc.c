@@ -139,19 +139,9 @@ sizes_make(struct record *r)
 static int
 call_make(void *ep, const struct record *r, const uint8_t *buf, uint32_t id)
 {
-	void *data;
-	int rc;
-
 	if (r->oneway)
 		return crpc_copyrpc_notify(ep, scene.now, buf, r->len);
-	if (r->large || r->resp_max > conf_of[0].max_msg || !one_in(3))
-		return crpc_copyrpc_call(ep, scene.now, buf, r->len, r->resp_max, id);
-	rc = crpc_copyrpc_call_reserve(ep, scene.now, r->len, r->resp_max, &data);
-	if (rc == 0) {
-		memcpy(data, buf, r->len);
-		crpc_copyrpc_call_commit(ep, scene.now, id);
-	}
-	return rc;
+	return crpc_copyrpc_call(ep, scene.now, buf, r->len, r->resp_max, id);
 }
 
 static int
