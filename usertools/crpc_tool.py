@@ -131,8 +131,8 @@ def soft_mlx5_answer(path, question, wait):
         sock.settimeout(wait)
         try:
             sock.connect(path)
-        except (ConnectionRefusedError, FileNotFoundError):
-            with contextlib.suppress(OSError):
+        except ConnectionRefusedError:
+            with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             return None
         sock.sendall(question.encode() + b'\n')

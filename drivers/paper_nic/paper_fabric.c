@@ -168,7 +168,7 @@ slot_fill(struct crpc_paper_queue *q, struct paper_slot *slot, const struct crpc
 	uint8_t *bytes = q->inlined + (size_t)(slot - q->sq) * q->inline_max;
 	uint64_t len = 0;
 
-	if (wr->num_sge > CRPC_RDMA_SGE_MAX ||
+	if (wr->num_sge > CRPC_RDMA_SGE_MAX || wr->op > CRPC_RDMA_SEND_IMM ||
 		(wr->op == CRPC_RDMA_SEND_IMM) != (q->kind == CRPC_RDMA_UD))
 		return false;
 	for (uint32_t i = 0; i < wr->num_sge; i++)

@@ -138,8 +138,8 @@ cm_id_migrate(struct cm_id *id, struct cm_chan *to)
 	TAILQ_REMOVE(&from->ids, id, link);
 	TAILQ_INSERT_TAIL(&to->ids, id, link);
 	SM_FOREACH_SAFE (other, &from->ids, link, next)
-		if (other->listener == id)
-			(void)cm_id_migrate(other, to);
+		if (other->listener == id && cm_id_migrate(other, to) != 0)
+			cm_id_free(other); /* As one that was never accepted. */
 	SM_FOREACH_SAFE (ev, &from->events, link, next_ev)
 		if (ev->owner == id) {
 			TAILQ_REMOVE(&from->events, ev, link);
@@ -180,7 +180,7 @@ expire(struct cm_chan *chan)
 			cm_wire_expired(id);
 }
 
-/* One pass: messages first, so that one that has come is not late. How many sockets had some. */
+/* One pass: messages first, so that one that has come is not late. How many sockets moved on. */
 static int
 serve(struct cm_chan *chan)
 {
@@ -190,9 +190,7 @@ serve(struct cm_chan *chan)
 
 	for (int i = 0; i < n; i++) {
 		id = id_at((uint32_t)ready[i].data.u64); /* NULL: the timer's. */
-		if (id != NULL)
-			cm_wire_ready(id);
-		sockets += id != NULL;
+		sockets += id != NULL && cm_wire_ready(id);
 	}
 	if (n > 0)
 		expire(chan);

@@ -302,7 +302,7 @@ disconnect(struct cm_chan *chan, struct cm_call *call)
 	if (id->state < CM_REQ_SENT)
 		return EINVAL;
 	if (id->state == CM_REP_SENT)
-		cm_wire_ready(id); /* RTU may have come, which a kernel would have read. */
+		(void)cm_wire_ready(id); /* RTU may have come, which a kernel would have read. */
 	if (id->state == CM_DREQ_RECEIVED) {
 		(void)cm_wire_send(id, CM_DREP, NULL);
 		cm_wire_end(id);

@@ -404,7 +404,7 @@ receive_first(struct cm_id *id)
 	cm_id_free(id);
 }
 
-static void
+static bool
 accept_one(struct cm_id *listener)
 {
 	int fd = sm_fd_hide(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
@@ -412,12 +412,12 @@ accept_one(struct cm_id *listener)
 
 	if (fd < 0) { /* No descriptor is left: the request waits until there is one. */
 		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-		return;
+		return false;
 	}
 	id = is_own_user(fd) ? cm_id_new(listener->chan, listener->ps, listener->qp_type) : NULL;
 	if (id == NULL) {
 		close(fd);
-		return;
+		return true;
 	}
 	id->fd = fd;
 	id->listener = listener;
@@ -425,17 +425,19 @@ accept_one(struct cm_id *listener)
 	cm_wire_expect(id);
 	(void)cm_wire_watch(id, EPOLL_CTL_ADD); /* Else it is dropped when its time is over. */
 	receive_first(id);
+	return true;
 }
 
-void
+bool
 cm_wire_ready(struct cm_id *id)
 {
 	if (id->state == CM_LISTENING)
-		accept_one(id);
-	else if (id->state == CM_REQ_AWAITED)
+		return accept_one(id);
+	if (id->state == CM_REQ_AWAITED)
 		receive_first(id);
 	else
 		receive(id);
+	return true;
 }
 
 int

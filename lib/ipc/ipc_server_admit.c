@@ -43,8 +43,8 @@ peer_init(struct crpc_ipc_server *s, uint32_t id)
 }
 
 /*
- * On hugepages, if the node has as many, and the mode can be said as a list. NULL with ENOSPC or
- * ENOMEM: not there. Free pages may be promised to others already, so that it fails all the same.
+ * On hugepages, if the node has as many, and the mode can be said as a list. NULL: not there. Free
+ * pages may be promised to others already, so that it fails all the same.
  */
 static struct crpc_shm *
 segment_huge(struct crpc_shm_conf shm)
@@ -80,7 +80,9 @@ segment_create(struct crpc_ipc_server *s, const struct crpc_ipc_server_conf *con
 
 	if (conf->huge)
 		s->seg = segment_huge(shm);
-	if (!conf->huge || (s->seg == NULL && (errno == ENOSPC || errno == ENOMEM)))
+	/* Without hugepages, unless it is the name that cannot be had. */
+	if (!conf->huge ||
+		(s->seg == NULL && errno != EADDRINUSE && errno != EEXIST && errno != EACCES))
 		s->seg = crpc_shm_create(&shm);
 	if (s->seg == NULL)
 		return -errno;

@@ -22,20 +22,19 @@ class Struct(ctypes.Structure):
     def __init__(self, *values: Any) -> None:
         super().__init__(*values)
         for field, value in zip(self._fields_, values):
-            if isinstance(value, int) and getattr(self, field[0]) != value:
+            if isinstance(getattr(self, field[0]), int) and getattr(self, field[0]) != value:
                 raise OverflowError(f'{field[0]}: {value} is out of range')
 
 
 class Number:
-    """An argument whose number fits."""
+    """An argument: a number that does not fit is taken for the nearest one, which the function refuses or accepts."""
 
     def __init__(self, kind: Any) -> None:
         self.kind = kind
 
     def from_param(self, value: int) -> Any:
-        if self.kind(value).value != value:
-            raise OverflowError(f'{value} is out of range')
-        return self.kind(value)
+        least = -2 ** 31 if self.kind is i32 else 0
+        return self.kind(min(max(value, least), 2 ** (8 * ctypes.sizeof(self.kind)) - 1 + least))
 
 
 def struct(name: str, /, **fields: Any) -> Any:

@@ -58,7 +58,8 @@ def wrong(kv):
     raises('a value that is no number of such elements', ValueError, lambda: kv.get(KEY, np.int64))
     raises('elements that are objects', ValueError, lambda: kv.get(KEY, np.dtype([('a', object), ('b', 'u1')])))
     raises('time to live beyond the limit', OSError, lambda: kv.put(KEY, b'8 bytes.', ttl_ms=2 ** 31), errno.EINVAL)
-    raises('and one of 33 bits', OverflowError, lambda: kv.put(KEY, b'8 bytes.', ttl_ms=2 ** 32))
+    for number in 2 ** 32, np.int64(2 ** 32), -1:
+        raises(f'and one of {number}', OverflowError, lambda: kv.put(KEY, b'8 bytes.', ttl_ms=number))
     raises('a value of 4 GiB and 8 bytes', OSError, lambda: kv.put(
         KEY, np.lib.stride_tricks.as_strided(np.zeros(8, np.uint8), (2 ** 32 + 8,), (1,))), errno.EINVAL)
 

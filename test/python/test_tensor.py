@@ -51,6 +51,8 @@ def results(client):
             raises('a tensor of another block', OSError, lambda: client.call(other, [Op(1, [x], [])]), errno.EINVAL)
     raises('a block without an end', OSError, lambda: client.block(1 << 40), errno.EMSGSIZE)
     raises('a block of nothing', OSError, lambda: client.block(0), errno.EINVAL)
+    raises('a block below nothing', OSError, lambda: client.block(-1), errno.EINVAL)
+    raises('a block of more than 64 bits', OSError, lambda: client.block(2 ** 64), errno.EMSGSIZE)
 
 
 def views(client):

@@ -33,6 +33,7 @@ cp /usr/bin/{env,nsenter} "$2/bin/"
 EOF
 cp "$1/devtools/bare.sh" "$tmp/repo/devtools/" || exit 99
 printf '#!/bin/bash\nexit 0\n' >"$tmp/repo/devtools/packages.sh"
+printf '#!/bin/bash\necho followed\n' >"$tmp/repo/devtools/follow.sh"
 cat >"$tmp/repo/usertools/demo.sh" <<'EOF'
 #!/bin/bash
 echo "demo ran as process $$"
@@ -69,7 +70,8 @@ bare 2 --nonsense
 bare 0
 [ "$(tail -n 1 "$tmp/log")" = '1 passed, 0 failed, 0 skipped' ] || fail "the last line is not that of test.sh"
 [ "$(grep -o '^bare: [a-z.]*  *status   0' "$tmp/log" | tr -s ' ' | cut -d' ' -f2 | xargs)" = \
-	'root clone demo.sh test.sh' ] || fail "not the four steps"
+	'root clone demo.sh test.sh follow.sh' ] || fail "not the five steps"
+grep -q '^followed' "$tmp/log" || fail "the pages are not followed"
 grep -q 'demo ran as process [0-9]$' "$tmp/log" || fail "demo.sh sees other processes"
 bare 0 --order test-demo
 [ "$(grep -o "^demo ran\|^1 passed" "$tmp/log" | head -n 1)" = "1 passed" ] || fail "not in the order asked for"
