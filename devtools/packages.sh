@@ -10,7 +10,7 @@ build_packages=(
 	libdpdk-dev                 # EAL, rings, hash, telemetry
 	libibverbs-dev              # rdma-core: libibverbs and mlx5dv
 	libnuma-dev libpmix-dev libjansson-dev
-	dpkg-dev                    # tells meson where Debian has libraries, and pkg-config looks for them
+	dpkg-dev                    # by it meson finds where Debian has libraries, and pkg-config looks for them
 	libcmocka-dev               # the tests are part of the default build
 )
 run_packages=(

@@ -135,6 +135,8 @@ def soft_mlx5_answer(path, question, wait):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(path)
             return None
+        except FileNotFoundError:
+            return None
         sock.sendall(question.encode() + b'\n')
         data = b''
         while chunk := sock.recv(65536):

@@ -361,12 +361,11 @@ paper_qp_connect(struct crpc_rdma_qp *qp, const uint8_t addr[CRPC_RDMA_ADDR_LEN]
 	struct crpc_paper_queue *q = crpc_container_of(qp, struct crpc_paper_queue, qp);
 	int rc;
 
-	if (q->connected || q->broken || q->kind == CRPC_RDMA_UD)
-		return crpc_fail(q->connected && !q->broken ? -EISCONN : -EIO,
-			"queue 0x%x: connect: it is %s", q->qp.id,
-			q->broken		   ? "broken"
-				: q->connected ? "connected"
-					       : "of datagrams");
+	if (q->kind == CRPC_RDMA_UD)
+		return crpc_fail(-EIO, "queue 0x%x: connect: it is of datagrams", q->qp.id);
+	if (q->connected || q->broken)
+		return crpc_fail(q->broken ? -EIO : -EISCONN, "queue 0x%x: connect: it is %s",
+			q->qp.id, q->broken ? "broken" : "connected");
 	rc = addr_get(q, addr, &q->peer);
 	q->connected = rc == 0;
 	return rc;

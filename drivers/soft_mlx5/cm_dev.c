@@ -118,12 +118,13 @@ cm_id_migrate(struct cm_id *id, struct cm_chan *to)
 	struct cm_chan *from = id->chan;
 	struct cm_event *ev, *next_ev;
 	struct cm_id *other, *next;
-	bool watched = id->fd >= 0 && cm_wire_watch(id, EPOLL_CTL_MOD) == 0;
 	uint64_t deadline_ns = id->deadline_ns;
+	bool watched;
 	int err = 0;
 
 	if (from == to)
 		return 0;
+	watched = id->fd >= 0 && cm_wire_watch(id, EPOLL_CTL_MOD) == 0;
 	id->chan = to;
 	if (watched)
 		err = cm_wire_watch(id, EPOLL_CTL_ADD);

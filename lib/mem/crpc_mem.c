@@ -27,14 +27,16 @@ struct crpc_mem_place
 crpc_mem_here(void)
 {
 	const struct mem_source *s = crpc_load_acquire(&source); /* A0 pairs with R0 */
+	struct crpc_mem_place at = {.node = -1, .lcore = -1};
 	unsigned int node;
 
 	if (here.set)
 		return here.at;
 	if (s != NULL)
-		return s->here();
-	return (struct crpc_mem_place){
-		.node = getcpu(NULL, &node) == 0 ? (int)node : -1, .lcore = -1};
+		at = s->here();
+	if (at.node < 0 && getcpu(NULL, &node) == 0)
+		at.node = (int)node;
+	return at;
 }
 
 void

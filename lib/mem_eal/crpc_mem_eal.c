@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <sched.h>
 #include <stdio.h>
 
 #include <rte_eal.h>
@@ -21,13 +20,11 @@ eal_alloc(const char *name, size_t size, size_t align, int node)
 static struct crpc_mem_place
 eal_here(void)
 {
-	unsigned int lcore = rte_lcore_id(), node = rte_socket_id();
+	unsigned int lcore = rte_lcore_id();
 
-	/* A thread that is no lcore, or one that may run on several nodes. */
-	if (node == (unsigned int)SOCKET_ID_ANY && getcpu(NULL, &node) != 0)
-		node = 0;
+	/* No node: a thread that is no lcore, or one that may run on several. */
 	return (struct crpc_mem_place){
-		.node = (int)node, .lcore = lcore == LCORE_ID_ANY ? -1 : (int)lcore};
+		.node = (int)rte_socket_id(), .lcore = lcore == LCORE_ID_ANY ? -1 : (int)lcore};
 }
 
 static const struct mem_source eal = {.alloc = eal_alloc, .free = rte_free, .here = eal_here};

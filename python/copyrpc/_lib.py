@@ -21,9 +21,10 @@ class Struct(ctypes.Structure):
 
     def __init__(self, *values: Any) -> None:
         super().__init__(*values)
-        for field, value in zip(self._fields_, values):
-            if isinstance(getattr(self, field[0]), int) and getattr(self, field[0]) != value:
-                raise OverflowError(f'{field[0]}: {value} is out of range')
+        for (name, *_), value in zip(self._fields_, values):
+            held = getattr(self, name)
+            if isinstance(held, int) and held != value:
+                raise OverflowError(f'{name}: {value} is out of range')
 
 
 class Number:

@@ -96,7 +96,7 @@ class Kv(Handle):
         data, how = np.ascontiguousarray(value), KvHow(if_version is not None, if_version or 0, ttl_ms)
         if data.dtype.hasobject or data.dtype.kind == 'U':
             raise TypeError(f'a value of type {data.dtype}: expected bytes or numbers')
-        return int(self._ask(kv.crpc_kv_put, key, data.ctypes.data, min(data.nbytes, 2 ** 32 - 1), ref(how)).version)
+        return int(self._ask(kv.crpc_kv_put, key, data.ctypes.data, data.nbytes, ref(how)).version)
 
     def delete(self, key: Bytes, *, if_version: Optional[int] = None) -> None:
         """Take a key out; if_version: as put()."""
