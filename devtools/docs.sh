@@ -6,7 +6,8 @@
 # - a public function without a comment, a parameter that is missing or named wrongly (members and
 #   macros whose name says all need no comment; names with __crpc_ are internal);
 # - a link to a file or a heading that is not there, a page that nothing links;
-# - a picture that is not what doc/pictures/draw.py draws;
+# - a picture that is not what doc/pictures/draw.py draws, a page of results or a quoted figure that is
+#   not what the rows of doc/results give;
 # - a program in README.md, kv.md or tutorial.md that no example has.
 set -u
 
@@ -25,6 +26,7 @@ for header in lib/*/crpc_*.h drivers/paper_nic/crpc_paper_nic.h drivers/soft_mlx
 	esac
 done
 doc/pictures/draw.py --check || exit 1
+usertools/crpc-report --stale || exit 1
 $python - README.md doc/guides/{kv,tutorial,python}.md doc/examples/*.{c,h,py} <<'EOF' || exit 1
 import glob, os, re, sys
 readme, kv, tutorial, python, *examples = [open(name, encoding="utf-8").read() for name in sys.argv[1:]]

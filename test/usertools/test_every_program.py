@@ -118,6 +118,33 @@ def result_tools(tools, tmp):
     refuses('crpc-plot: results of another version', plot, full)
 
 
+def report(tools, build, tmp):
+    """Pages come from rows; what they quote must be there; two runs of a model are one."""
+    tool, out = os.path.join(tools, 'crpc-report'), os.path.join(tmp, 'report')
+
+    def ask(*args):
+        r = run(tool, '--out', out, '--only', 'sim_clients', *args)
+        return r.returncode, r.stdout + r.stderr
+    status, text = ask('--quick', '--build', build)
+    check('crpc-report: an experiment', status == 0, text)
+    rows = os.path.join(out, 'sim_clients.jsonl')
+    with open(rows) as f:
+        once = f.read()
+    ask('--quick', '--build', build)
+    with open(rows) as f:
+        check('crpc-report: one seed twice', f.read() == once, 'the rows differ')
+    check('crpc-report --stale', ask('--stale')[0] == 0, ask('--stale'))
+    with open(os.path.join(out, 'sim_clients.md'), 'a') as f:
+        f.write('a typed figure\n')
+    check('crpc-report --stale: a changed page', ask('--stale')[0] == 1, ask('--stale'))
+    with open(rows, 'w') as f:
+        f.writelines(line for line in once.splitlines(True) if '"clients": 16' not in line)
+    status, text = ask('--pages')
+    check('crpc-report: a figure without a row', status == 2 and 'no row has clients=16' in text, text)
+    refuses('crpc-report: no such experiment', tool, '--only', 'none')
+    refuses('crpc-report: no such build', tool, '--out', os.path.join(tmp, 'no'), '--only', 'lookup', '--build', tmp)
+
+
 def interrupted(tools, tmp):
     """A fake benchkv that runs until the signal comes."""
     folder = os.path.join(tmp, 'apps/benchkv')
@@ -146,6 +173,7 @@ def main():
     renamed(every)
     with tempfile.TemporaryDirectory() as tmp:
         result_tools(tools, tmp)
+        report(tools, build, tmp)
         interrupted(tools, tmp)
     print(f'{bad} failures')
     return bad != 0
