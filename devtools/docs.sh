@@ -5,7 +5,8 @@
 # API reference, made of the public headers by Doxygen, in its folder api. Fails on
 # - a public function without a comment, a parameter that is missing or named wrongly (members and
 #   macros whose name says all need no comment; names with __crpc_ are internal);
-# - a link to a file or a heading that is not there, a page that nothing links;
+# - a link to a file or a heading that is not there, a page that nothing links, a library or program
+#   without a page;
 # - a picture that is not what doc/pictures/draw.py draws, a page of results or a quoted figure that is
 #   not what the rows of doc/results give;
 # - a program in README.md, kv.md or tutorial.md that no example has.
@@ -39,6 +40,18 @@ for page in set(glob.glob("**/*.md", recursive=True)) - set(glob.glob("build*/**
         if "://" not in link and not os.path.exists(os.path.join(os.path.dirname(page), link)):
             print(f"docs.sh: {page}: there is no {link}", file=sys.stderr)
             missing = 1
+for part in os.listdir("lib"):
+    # The contract, and what all use, stand in architecture.md; parts for EAL and of tensor beside their library.
+    name = {"common": "architecture", "rpc": "architecture", "mem_eal": "mem", "tensor_bulk": "tensor",
+            "tensor_ipc": "tensor"}.get(part, part)
+    if os.path.isdir("lib/" + part) and not os.path.exists(f"doc/guides/{name}.md"):
+        print(f"docs.sh: lib/{part} has no page doc/guides/{name}.md", file=sys.stderr)
+        missing = 1
+for app in glob.glob("apps/*/meson.build"):
+    name = os.path.basename(os.path.dirname(app))
+    if name != "common" and not os.path.exists(f"apps/{name}/README.md"):
+        print(f"docs.sh: apps/{name} has no README.md", file=sys.stderr)
+        missing = 1
 sys.exit(missing)
 EOF
 mkdir -p "$out" || exit 1

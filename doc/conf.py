@@ -35,7 +35,7 @@ def contents(app, docname, source):
         lines = f.read().split("\n")
     tree = []
     for line in lines:
-        caption = re.match(r"(\w.*):$", line)
+        caption = re.match(r"(\w[\w ]*\w)(?: \(.*\))?:$", line)
         if caption:
             tree += ["```", ""] * bool(tree) + ["```{toctree}", ":hidden:", f":caption: {caption[1]}", ""]
         elif line.startswith("- "):

@@ -137,6 +137,12 @@ def report(tools, build, tmp):
     with open(os.path.join(out, 'sim_clients.md'), 'a') as f:
         f.write('a typed figure\n')
     check('crpc-report --stale: a changed page', ask('--stale')[0] == 1, ask('--stale'))
+    ask('--pages')
+    with open(rows, 'a') as f:
+        f.write(once.splitlines(True)[0])
+    ask('--pages')
+    status, text = ask('--stale')
+    check('crpc-report --stale: a picture of other rows', status == (os.path.exists(rows[:-5] + 'svg')), text)
     with open(rows, 'w') as f:
         f.writelines(line for line in once.splitlines(True) if '"clients": 16' not in line)
     status, text = ask('--pages')
