@@ -19,6 +19,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+EXPORT const char soft_mlx5_version[] = CRPC_VERSION;
+
 #define USEC UINT64_C(1000)
 #define MSEC UINT64_C(1000000)
 

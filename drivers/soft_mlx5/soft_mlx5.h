@@ -14,6 +14,8 @@
 
 struct ibv_context;
 
+extern const char soft_mlx5_version[]; /**< As soft-mlx5 --version prints it. */
+
 /**
  * Drive the software NIC behind a verbs context from the calling thread, a bounded amount.
  *
