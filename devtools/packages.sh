@@ -30,6 +30,7 @@ test_packages=(
 	clang-format                # devtools/wrap-lines.py
 	iproute2 tshark             # two hosts as network namespaces; captures of the software NIC's wire
 	groff-base                  # renders the manual pages
+	git make                    # of a job of continuous integration on the software NIC
 )
 peers_packages=(                # what the benchmarks compare with; each is left out where missing
 	libucx-dev libzmq3-dev libmsgpack-dev
