@@ -8,7 +8,8 @@
 # - a link to a file or a heading that is not there, a page that nothing links, a library or program
 #   without a page;
 # - a picture that is not what doc/pictures/draw.py draws, a page of results or a quoted figure that is
-#   not what the rows of doc/results give;
+#   not what the rows of doc/results give, a page of programs on soft_mlx5 that is not what
+#   devtools/conformance.py found;
 # - a program in README.md, kv.md or tutorial.md that no example has.
 set -u
 
@@ -26,8 +27,7 @@ for header in lib/*/crpc_*.h drivers/paper_nic/crpc_paper_nic.h drivers/soft_mlx
 	*) [ -f "$header" ] && headers+=("$header") ;;
 	esac
 done
-doc/pictures/draw.py --check || exit 1
-usertools/crpc-report --stale || exit 1
+doc/pictures/draw.py --check && usertools/crpc-report --stale && devtools/conformance.py --check || exit 1
 $python - README.md doc/guides/{kv,tutorial,python}.md doc/examples/*.{c,h,py} <<'EOF' || exit 1
 import glob, os, re, sys
 readme, kv, tutorial, python, *examples = [open(name, encoding="utf-8").read() for name in sys.argv[1:]]

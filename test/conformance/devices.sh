@@ -6,10 +6,13 @@
 . "$(dirname "$0")/lib.sh"
 need ibv_devices ibv_devinfo
 
+TRANSPORT=-
+ran ibv_devices
 on 10 ibv_devices >"$TMP/devices.out" 2>&1 || fail "ibv_devices ended with $?"
 [ "$(grep -c mlx5_soft "$TMP/devices.out")" -eq 1 ] || fail "ibv_devices does not list one device"
 ok "ibv_devices"
 
+ran ibv_devinfo -v
 on 10 ibv_devinfo -v >"$TMP/devinfo.out" 2>&1 || fail "ibv_devinfo ended with $?"
 while read -r what; do
 	grep -Eq "$what" "$TMP/devinfo.out" || fail "ibv_devinfo does not say $what"

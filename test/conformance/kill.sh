@@ -15,6 +15,7 @@ kill_group() {
 endless() { # client|server: who dies
 	local victim=$1 port rc t0 took server client
 	port=$(free_port)
+	ran ib_send_bw -D 50, the "$victim is killed"
 	setsid timeout -k 2 60 "$SOFT_MLX5" ib_send_bw -F -p "$port" -D 50 >"$TMP/server.out" 2>&1 &
 	server=$!
 	PIDS="$PIDS $server"

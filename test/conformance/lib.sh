@@ -8,6 +8,7 @@ NAME=$(basename "$0" .sh)
 TMP=$(mktemp -d "${TMPDIR:-/tmp}/soft_mlx5-$NAME.XXXXXX")
 PIDS=
 CHECKS=0
+PROGRAM=
 # A net of this build alone, the same at each run so that nothing piles up.
 SOFT_MLX5_NET=test.$NAME.$(cksum <<<"$SOFT_MLX5_LIB" | cut -d' ' -f1)
 export SOFT_MLX5_NET
@@ -21,8 +22,34 @@ cleanup() {
 }
 trap cleanup EXIT
 
+# ran [env VAR=VALUE...] PROGRAM ARG...: what the next ok or fail is about. TRANSPORT, if set, is used
+# where the arguments name none.
+ran() {
+	while [[ $1 == env || $1 == *=* ]]; do shift; done
+	PROGRAM=$1
+	WHAT=$(sed -E 's/ -(l?p|a) [^ ]+//g; s/^ //' <<<" ${*:2}")
+	case " $* " in
+	*' -c DC '*) OVER=DC ;;
+	*' -c UC '* | ' ibv_uc_'*) OVER=UC ;;
+	*' -c UD '* | ' ibv_ud_'* | ' udaddy '* | ' mckey '*) OVER=UD ;;
+	*) OVER=${TRANSPORT:-RC} ;;
+	esac
+	[ "${SOFT_MLX5_WIRE:-}" != udp ] || OVER+=' over UDP'
+	[ -z "${SOFT_MLX5_FAULTS:-}" ] || WHAT+=', packets are lost'
+}
+
+record() { # passed|failed|skipped|refused [REASON]: a line of JSON about what ran
+	[ -n "${CONFORMANCE_RECORD:-}" ] && [ -n "$PROGRAM" ] || return 0
+	local text=("$PROGRAM" "$OVER" "${WHAT//$TMP\//}" "$@" '')
+	text=("${text[@]//[\"\\]/}")
+	printf '{"program": "%s", "transport": "%s", "what": "%s", "result": "%s", "reason": "%s"}\n' "${text[@]:0:5}" \
+		>>"$CONFORMANCE_RECORD"
+	PROGRAM=
+}
+
 fail() {
 	echo "FAIL: $*"
+	record failed "$*"
 	for f in "$TMP"/*.out; do
 		[ -s "$f" ] && { echo "--- $(basename "$f")"; tail -n 40 "$f"; }
 	done
@@ -30,6 +57,7 @@ fail() {
 }
 
 ok() {
+	record passed
 	CHECKS=$((CHECKS + 1))
 	echo "ok: $*"
 }
@@ -37,7 +65,11 @@ ok() {
 # Skips the whole script unless all programs are there.
 need() {
 	for prog in "$@"; do
-		command -v "$prog" >/dev/null || { echo "skip: $prog is not installed"; exit 77; }
+		command -v "$prog" >/dev/null && continue
+		TRANSPORT=- ran "$prog"
+		record skipped "$prog is not installed"
+		echo "skip: $prog is not installed"
+		exit 77
 	done
 }
 
@@ -87,6 +119,7 @@ start_server() {
 pair() {
 	local limit=$1 port cmd=() arg rc
 	shift
+	ran "$@"
 	port=$(free_port)
 	for arg in "$@"; do
 		cmd+=("${arg//\{PORT\}/$port}")

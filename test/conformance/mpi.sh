@@ -9,6 +9,7 @@ program=$1
 
 run() { # TRANSPORTS
 	local checks
+	TRANSPORT=$1 ran mpirun
 	# Two of the ranks may share a core: they yield when idle. The components named are the
 	# only ones allowed, so that nothing falls back to shared memory or TCP.
 	on 90 mpirun --allow-run-as-root --oversubscribe -np 2 --mca btl self --mca pml ucx --mca osc ucx \
@@ -18,6 +19,7 @@ run() { # TRANSPORTS
 	checks=$(grep -c '^right: ' "$TMP/mpi.out")
 	[ "$checks" = 4 ] || fail "$checks checks over $1, not 4"
 	while read -r line; do
+		TRANSPORT=$1 ran mpirun "${line#right: }"
 		ok "Open MPI ${line#right: } over $1"
 	done < <(grep '^right: ' "$TMP/mpi.out")
 }

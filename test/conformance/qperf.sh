@@ -11,6 +11,7 @@ run() { # TEST...
 	local test value
 	on 100 qperf -lp "$port" 127.0.0.1 -t 1 "$@" >"$TMP/client.out" 2>&1 || fail "qperf $* ended with $?"
 	for test in "$@"; do
+		[[ $test =~ rc_|uc_|ud_ ]] && TRANSPORT=${BASH_REMATCH^^} && TRANSPORT=${TRANSPORT%_} ran qperf "$test"
 		# The test's name, and behind it lines such as "bw  =  5 GB/sec".
 		value=$(awk -v t="$test:" '/^[a-z]/ { on = $1 == t; next } on && $3 > 0 { print $1, $3, $4 }' \
 			"$TMP/client.out" | tr '\n' ' ')

@@ -20,6 +20,7 @@ is_listening_cm() { # SPACE PORT: 106 is that of connections, 111 that of datagr
 serve_cm() { # SPACE CMD...: a server, until it listens
 	local space=$1
 	shift
+	ran "$@"
 	on_cm "$@" >"$TMP/server.out" 2>&1 &
 	SERVER=$!
 	PIDS="$PIDS $SERVER"
@@ -32,6 +33,7 @@ serve_cm() { # SPACE CMD...: a server, until it listens
 }
 
 client_cm() { # CMD...
+	ran "$@"
 	# A thread of rping may ask for an event when main() has closed the channel, and then fails.
 	(on_cm "$@") >"$TMP/client.out" 2>&1 ||
 		grep -q '^rdma_get_cm_event: Bad file descriptor' "$TMP/client.out" ||
@@ -91,6 +93,8 @@ client_cm rdma_client -p $PORT -s 127.0.0.1
 served
 grep -q 'rdma_client: end 0' "$TMP/client.out" || fail "rdma_client fails"
 ok "rdma_server and rdma_client: an identifier moves to a channel of its own"
+ran rdma_server
+ok "rdma_server"
 
 for tool in rstream riostream; do
 	serve_cm 106 $tool -p $PORT -S 4096 -C 100
@@ -138,5 +142,7 @@ ok "a killed server is a disconnect"
 (on_cm mckey -m 224.0.0.9 -b 127.0.0.1) >"$TMP/refused.out" 2>&1 && fail "mckey succeeds"
 [ "$(grep -c '^soft_mlx5: multicast by rdma_cm is not supported (ENOTSUP)$' "$TMP/refused.out")" = 1 ] ||
 	fail "multicast is not refused by name"
+ran mckey
+record refused "multicast by rdma_cm is not supported"
 ok "mckey: multicast is refused"
 finish

@@ -14,6 +14,8 @@ refused() { # TEXT CMD...: fails, and says TEXT once
 	[ $rc -ne 0 ] && [ $rc -ne 124 ] || fail "'$*' ended with $rc"
 	[ "$(grep -c "^soft_mlx5: $text is not supported (ENOTSUP)\$" "$TMP/refused.out")" -eq 1 ] ||
 		fail "'$*' does not name '$text' once"
+	TRANSPORT=XRC ran "$@"
+	record refused "$text is not supported"
 	ok "$*: $text"
 }
 

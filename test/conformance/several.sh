@@ -20,6 +20,7 @@ ok 'three devices'
 across() { # CMD...: the server on device 0, the client on device 2
 	local port
 	port=$(free_port)
+	ran "$@" from one device to another
 	start_server "$TMP/server.out" 30 "$port" "$1" -d mlx5_soft0 -p "$port" "${@:2}"
 	on 30 "$1" -d mlx5_soft2 -p "$port" "${@:2}" 127.0.0.1 >"$TMP/client.out" 2>&1 ||
 		fail "client of '$*' ended with $?"

@@ -8,6 +8,7 @@
 need ib_send_bw python3
 
 port=$(free_port)
+ran ib_send_bw -s 64 -D 20
 start_server "$TMP/server.out" 40 "$port" ib_send_bw -p "$port" -F -s 64 -D 20
 on 40 ib_send_bw -p "$port" -F -s 64 -D 20 127.0.0.1 >"$TMP/client.out" 2>&1 &
 PIDS="$PIDS $!"

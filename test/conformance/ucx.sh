@@ -12,7 +12,7 @@ need ucx_perftest
 perftest() { # TRANSPORT ARG...: 64 bytes unless -s names another size; FINAL: microseconds
 	local tls=$1
 	shift
-	pair 60 env UCX_TLS="$tls" UCX_WARN_UNUSED_ENV_VARS=n ucx_perftest -p '{PORT}' -s 64 "$@"
+	TRANSPORT=$tls pair 60 env UCX_TLS="$tls" UCX_WARN_UNUSED_ENV_VARS=n ucx_perftest -p '{PORT}' -s 64 "$@"
 	# Iterations, the 50th percentile of the times, the average of the last ones, of all.
 	FINAL=$(awk '/^Final:/ { print $3 }' "$TMP/client.out")
 	awk '!($1 > 0) { bad = 1 } END { exit bad }' <<<"$FINAL" || fail "ucx_perftest over $tls, $*: no result"
@@ -59,6 +59,7 @@ unhooked)
 	perftest "$what" -b "$TMP/batch"
 	[ "$(wc -l <<<"$FINAL")" = "$(wc -l <"$TMP/batch")" ] || fail "not a result for each test"
 	while read -r name us; do
+		TRANSPORT=$what ran ucx_perftest -t "$name"
 		ok "ucx_perftest $name over $what: $us us"
 	done < <(paste -d' ' <(cut -d' ' -f1 "$TMP/batch") - <<<"$FINAL")
 	;;

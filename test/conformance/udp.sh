@@ -48,6 +48,7 @@ listens() { # HOST PORT
 hosts() {
 	local limit=$1 rc
 	shift
+	ran "$@"
 	on_host "$A" "$limit" "$@" >"$TMP/server.out" 2>&1 &
 	SERVER=$!
 	PIDS="$PIDS $SERVER"
