@@ -17,7 +17,7 @@ run_packages=(
 	ibverbs-providers           # libmlx5, loaded by libibverbs at run time
 	openmpi-bin                 # mpirun starts the ranks
 	gnuplot-nox                 # pictures of the results
-	python3                     # usertools/doctor --json, reading results
+	python3                     # usertools/doctor, reading results
 )
 test_packages=(
 	ibverbs-utils perftest rdmacm-utils   # foreign programs that run on the software NIC

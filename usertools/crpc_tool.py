@@ -114,6 +114,25 @@ def number(kind, low, high):
     return convert
 
 
+class Say:
+    """Checks of a host, a line each; counts those that failed."""
+
+    def __init__(self, as_json=False):
+        self.json, self.failures = as_json, 0
+
+    def __call__(self, good, check, found, todo='', bad='warn'):
+        state, todo = ('ok', '') if good else (bad, todo)
+        self.failures += state == 'fail'
+        print(json.dumps({'check': check, 'state': state, 'found': found, 'todo': todo}) if self.json else
+              f'{state:5} {check:12} {found}' + (f'; {todo}' if todo else ''), flush=True)
+        return good
+
+
+def free_mib(path):
+    at = os.statvfs(path)
+    return at.f_bavail * at.f_frsize >> 20
+
+
 def soft_mlx5_folder():
     """Where the sockets are; the same rule as the library's."""
     name = f'soft_mlx5-{os.geteuid()}'

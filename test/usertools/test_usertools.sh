@@ -44,7 +44,7 @@ EOF
 
 # The software NIC as doctor finds it: programs of the same names in a folder with a space in its name.
 mkdir "$tmp/a folder"
-cp "$tools/doctor" "$tmp/a folder/"
+cp "$tools"/{doctor,crpc_tool.py} "$tmp/a folder/"
 soft_nic() { # TEXT COMMAND: doctor's line has the text if soft-mlx5 is COMMAND
 	printf '#!/bin/bash\n%s\n' "$2" >"$tmp/a folder/soft-mlx5"
 	chmod +x "$tmp/a folder/soft-mlx5"
@@ -75,6 +75,32 @@ if "${nodes[@]}" true 2>/dev/null; then
 	"${nodes[@]}" "$tools/doctor" >"$tmp/out"
 	grep -q '^ok *hugepages ' "$tmp/out" ||
 		fail "doctor on nodes with hugepages: $(grep hugepages "$tmp/out")"
+fi
+
+# Two devices of mlx5 and one of another driver. A GID that is nought, or of RoCE v1, is of no use.
+port() { # DEVICE DRIVER STATE LAYER
+	mkdir -p "$sys/class/drv/$2" "$sys/class/infiniband/$1"/{device,ports/1/{gids,gid_attrs/types}}
+	ln -s "/sys/class/drv/$2" "$sys/class/infiniband/$1/device/driver"
+	echo "$3" >"$sys/class/infiniband/$1/ports/1/state"
+	echo "$4" >"$sys/class/infiniband/$1/ports/1/link_layer"
+}
+port mlx5_0 mlx5_core '4: ACTIVE' Ethernet
+port mlx5_1 mlx5_core '1: DOWN' InfiniBand
+port rxe0 rdma_rxe '4: ACTIVE' Ethernet
+for gid in '0 IB/RoCE v1 fe80::1' '1 RoCE v2 0000:0000' '2 RoCE v2 fe80::1' '10 RoCE v2 ffff:0a00'; do
+	read -r index text <<<"$gid"
+	echo "${text% *}" >"$sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/$index"
+	echo "${text##* }" >"$sys/class/infiniband/mlx5_0/ports/1/gids/$index"
+done
+# shellcheck disable=SC2016
+if unshare --mount bash -c 'mount --bind "$1" /sys/class' bash "$sys/class" 2>/dev/null; then
+	unshare --mount bash -c 'mount --bind "$1" /sys/class && "$2" rdma' bash "$sys/class" "$tools/doctor" \
+		>"$tmp/out"
+	for line in '^ok *rdma .*mlx5_0 port 1: 4: ACTIVE, Ethernet' '^ok *gid .*RoCE v2 at index 2 10$' \
+		'^warn *rdma .*mlx5_1 port 1: 1: DOWN, InfiniBand.*bring' '^warn *rdma .*rxe0: driver rdma_rxe' \
+		'^[a-z]* *uverbs '; do
+		grep -q "$line" "$tmp/out" || fail "doctor rdma, no '$line': $(cat "$tmp/out")"
+	done
 fi
 
 cat >"$tmp/a.hgrm" <<'EOF'
