@@ -9,11 +9,12 @@
  *     write -> cm_dev.c    the descriptor, identifiers, the queue of events, waiting for one
  *              cm_id.c     the commands and their table
  *              cm_route.c  addresses and their devices, answers about paths and queue pairs
- *              cm_wire.c   ports, and messages between processes of this host
+ *              cm_wire.c   ports, and messages between processes
  *
- * An identifier that is bound to a port owns a Unix socket of type SEQPACKET whose abstract name is
- * the port: bind() reserves the port, listen() and connect() are the same calls on that socket, the
- * messages of a connection pass through it, and its end reports that the peer closed or died.
+ * An identifier that is bound to a port owns a stream socket: on the wire of shared memory a Unix
+ * socket whose abstract name is the port, over UDP a TCP socket with that port. bind() reserves the
+ * port, listen() and connect() are the same calls on that socket, the messages of a connection pass
+ * through it, and its end reports that the peer closed or died.
  *
  * The program's descriptor is an epoll set of these sockets and one timer, so poll() works on it
  * without help. Messages are read when the program asks for an event or disconnects, so no thread
@@ -111,6 +112,42 @@ union cm_addr {
 	struct sockaddr_in6 in6; /**< Its port lies where that of @p in lies. */
 };
 
+/** A port as its peer sees it. */
+struct cm_end {
+	uint8_t gid[16];
+	uint16_t lid, mtu; /**< The latter an enum ibv_mtu. */
+};
+
+/** A message of a connection. All of them have the same size, so that a stream carries them. */
+struct cm_msg {
+	uint32_t magic; /**< CM_MAGIC, which also is the version. */
+	uint16_t ps;
+	uint16_t type;   /**< enum cm_msg_type. */
+	uint32_t status; /**< Of REJ the reason; of REP to a request of UD enum cm_sidr. */
+	uint32_t psn;
+	struct cm_end from;      /**< Of the sender. */
+	union cm_addr src, dst;  /**< Of REQ in a Unix socket; one of TCP has them itself. */
+	struct rdma_ucm_ece ece;
+	struct rdma_ucm_conn_param conn; /**< Private data: zero behind what was given. */
+};
+
+/* doc/protocol/soft_mlx5_wire.md, which has all words little endian. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__ && sizeof(struct cm_msg) == 372 &&
+		offsetof(struct cm_msg, from) == 16 && offsetof(struct cm_msg, src) == 36 &&
+		offsetof(struct cm_msg, ece) == 92 && offsetof(struct cm_msg, conn) == 100,
+	"as documented");
+
+#define CM_MAGIC 0x324d4353u /* "SCM2" */
+
+enum cm_msg_type {
+	CM_REQ,
+	CM_REP,
+	CM_RTU,
+	CM_REJ,
+	CM_DREQ,
+	CM_DREP,
+};
+
 /** An event that the program has not read. */
 struct cm_event {
 	TAILQ_ENTRY(cm_event) link;
@@ -143,10 +180,13 @@ struct cm_id {
 	uint8_t ack_timeout; /**< Local ACK timeout of the queue pair. */
 	bool reuse_addr;
 	bool named;      /**< The socket has the port's name. */
+	bool unsent;     /**< The socket is yet to connect, then @p req is sent. */
+	uint8_t msgs;    /**< That were received. */
 	int fd;          /**< The socket, or -1. */
 	int device;      /**< Of the source address, or -1. */
-	int peer_device; /**< Of the destination address. */
+	struct cm_end peer; /**< By REQ or REP; before, what the destination address says. */
 	union cm_addr src, dst;
+	struct cm_msg req;
 	uint64_t deadline_ns; /**< Of the answer that is expected; 0: none. */
 	/* For the attributes of the queue pair. */
 	uint32_t psn, peer_psn, peer_qpn;
@@ -232,40 +272,23 @@ bool cm_addr_is_any(const union cm_addr *addr);
 bool cm_addr_equal(const union cm_addr *a, const union cm_addr *b);
 /** The device that an address of this host belongs to; -ENODEV: it is not of this host. */
 int cm_addr_device(const union cm_addr *addr);
+/** The source address of the way to @p dst and what is known of its port; 0, or -errno. */
+int cm_addr_route(const union cm_addr *dst, union cm_addr *src, struct cm_end *peer);
+/** Of a device of this process. */
+struct cm_end cm_end_of(int device);
+/** What a peer says of itself could be an end of this wire. */
+bool cm_end_is_valid(const struct cm_end *end);
 void cm_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *ah);
 int cm_query(struct cm_chan *chan, struct cm_call *call);
 int cm_init_qp_attr(struct cm_chan *chan, struct cm_call *call);
 
 /* ---- cm_wire.c ---- */
 
-/** A message of a connection, one packet of its socket. */
-struct cm_msg {
-	uint32_t magic; /**< CM_MAGIC, which also is the version. */
-	uint16_t ps;
-	uint16_t type;   /**< enum cm_msg_type. */
-	uint32_t status; /**< Of REJ the reason; of REP to a request of UD enum cm_sidr. */
-	uint32_t psn;
-	union cm_addr src, dst; /**< Of REQ. */
-	struct rdma_ucm_ece ece;
-	struct rdma_ucm_conn_param conn; /**< Private data: zero behind what was given. */
-};
-
-#define CM_MAGIC 0x314d4353u /* "SCM1" */
-
-enum cm_msg_type {
-	CM_REQ,
-	CM_REP,
-	CM_RTU,
-	CM_REJ,
-	CM_DREQ,
-	CM_DREP,
-};
-
 /** Reserve a port, in network order; 0 chooses one. 0, EADDRINUSE, or what socket() said. */
 int cm_wire_bind(struct cm_id *id, in_port_t port);
 int cm_wire_listen(struct cm_id *id, uint32_t backlog);
-/** Connect the socket to the port of the destination and send REQ; without a listener, an event. */
-int cm_wire_connect(struct cm_id *id, struct cm_msg *req);
+/** Connect the socket to the port of the destination and send @p req; else there is an event. */
+int cm_wire_connect(struct cm_id *id);
 /** Send a message; EPIPE, or what else send() said. */
 int cm_wire_send(struct cm_id *id, enum cm_msg_type type, struct cm_msg *msg);
 /**

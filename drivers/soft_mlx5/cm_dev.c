@@ -84,7 +84,7 @@ cm_id_new(struct cm_chan *chan, uint16_t ps, uint8_t qp_type)
 	id->chan = chan;
 	id->ps = ps;
 	id->qp_type = qp_type;
-	id->fd = id->device = id->peer_device = -1;
+	id->fd = id->device = -1;
 	id->ack_timeout = CM_ACK_TIMEOUT;
 	id->psn = (uint32_t)(uv_clock_read(CLOCK_MONOTONIC) >> 8) & 0xffffff;
 	TAILQ_INSERT_TAIL(&chan->ids, id, link);

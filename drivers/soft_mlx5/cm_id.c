@@ -127,7 +127,6 @@ resolve_addr(struct cm_chan *chan, struct cm_call *call)
 	const struct rdma_ucm_resolve_addr *req = uv_req(call);
 	struct cm_id *id = call->id;
 	union cm_addr src, dst;
-	in_port_t port;
 	int err = 0;
 
 	if (req->reserved != 0 || addr_take(&dst, &req->dst_addr, req->dst_size) != 0)
@@ -143,19 +142,17 @@ resolve_addr(struct cm_chan *chan, struct cm_call *call)
 		return EINVAL;
 	id->dst = dst;
 	loopback_if_any(&id->dst);
-	id->peer_device = cm_addr_device(&id->dst);
-	if (id->peer_device < 0 && id->peer_device != -ENODEV)
-		return -id->peer_device;
-	if (id->peer_device < 0) {
-		(void)cm_event_new(id, CM_EVENT_ADDR_ERROR, -EHOSTUNREACH);
-		(void)sm_refuse(EHOSTUNREACH, "rdma_cm to an address of another host");
+	err = cm_addr_route(&id->dst, &src, &id->peer);
+	if (err == -EHOSTUNREACH || err == -ENETUNREACH) {
+		(void)cm_event_new(id, CM_EVENT_ADDR_ERROR, err);
 		return 0;
 	}
+	if (err != 0)
+		return -err;
 	if (cm_addr_is_any(&id->src)) {
-		port = cm_port_of(&id->src);
-		id->src = id->dst;
-		cm_port_of(&id->src) = port;
-		id->device = id->peer_device;
+		cm_port_of(&src) = cm_port_of(&id->src);
+		id->src = src;
+		id->device = cm_addr_device(&src);
 	}
 	id->state = CM_ADDR_RESOLVED;
 	(void)cm_event_new(id, CM_EVENT_ADDR_RESOLVED, 0);
@@ -211,14 +208,14 @@ connect_id(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_connect *req = uv_req(call);
 	struct cm_id *id = call->id;
-	struct cm_msg msg = {.ece = req->ece, .psn = id->psn};
 
 	if (!req->conn_param.valid || id->state != CM_ROUTE_RESOLVED ||
-		conn_take(&msg, &req->conn_param,
+		conn_take(&id->req, &req->conn_param,
 			cm_is_ud(id) ? CM_SIDR_REQ_PRIVATE : CM_REQ_PRIVATE) != 0)
 		return EINVAL;
+	id->req.ece = req->ece;
 	id->retry = req->conn_param.retry_count & 7;
-	return cm_wire_connect(id, &msg);
+	return cm_wire_connect(id);
 }
 
 static int
@@ -237,7 +234,7 @@ accept_ud(struct cm_id *id, struct cm_msg *rep)
 static int
 accept_request(struct cm_id *id, const struct rdma_ucm_accept *req)
 {
-	struct cm_msg rep = {.ece = req->ece, .psn = id->psn};
+	struct cm_msg rep = {.ece = req->ece};
 	int err;
 
 	if (!req->conn_param.valid ||

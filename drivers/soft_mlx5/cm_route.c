@@ -12,6 +12,7 @@
 
 #include "fabric.h"
 #include "port.h"
+#include "say.h"
 #include "sysfs.h"
 
 #define HOP_LIMIT  64
@@ -84,29 +85,44 @@ port_of(int device)
 	return sm_port((uint32_t)device);
 }
 
-static const uint8_t *
-gid_of(int device)
+struct cm_end
+cm_end_of(int device)
 {
-	return port_of(device)->gid[gid_index(port_of(device))].raw;
+	const struct sm_port *port = port_of(device);
+	struct cm_end end = {.lid = crpc_load_relaxed(&port->lid), .mtu = port->mtu};
+
+	memcpy(end.gid, port->gid[gid_index(port)].raw, sizeof(end.gid));
+	return end;
 }
 
-static uint16_t
-lid_of(int device)
+/* The first bytes of a GID that is an IPv4 address. */
+static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
+
+bool
+cm_end_is_valid(const struct cm_end *end)
 {
-	return crpc_load_relaxed(&port_of(device)->lid);
+	bool is_host = memcmp(end->gid, mapped, sizeof(mapped)) == 0 && end->gid[12] != 0 &&
+		end->gid[12] < 224; /* No multicast. */
+
+	return end->mtu >= IBV_MTU_256 && end->mtu <= IBV_MTU_4096 &&
+		(is_host || !port_of(0)->udp);
 }
 
-/* An address is of this host if a socket can have it: 0, -ENODEV, or why there is no socket. */
+/* The own address of a socket that is bound to this one, or to which the way to it leads. */
 static int
-check_local(const union cm_addr *addr)
+own_addr(int (*call)(int fd, const struct sockaddr *addr, socklen_t len),
+	const union cm_addr *addr, union cm_addr *own)
 {
 	union cm_addr any_port = *addr;
-	int fd = socket(addr->sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc;
+	int fd = socket(addr->sa.sa_family, SOCK_DGRAM | SOCK_CLOEXEC, 0), rc = 0;
+	socklen_t len = sizeof(*own);
 
 	if (fd < 0)
-		return errno == EAFNOSUPPORT ? -ENODEV : -errno;
+		return -errno;
 	cm_port_of(&any_port) = 0;
-	rc = bind(fd, &any_port.sa, cm_addr_size(addr)) == 0 ? 0 : -ENODEV;
+	if (call(fd, &any_port.sa, cm_addr_size(addr)) != 0 ||
+		getsockname(fd, &own->sa, &len) != 0)
+		rc = -errno;
 	close(fd);
 	return rc;
 }
@@ -114,15 +130,42 @@ check_local(const union cm_addr *addr)
 int
 cm_addr_device(const union cm_addr *addr)
 {
+	union cm_addr own;
+	int rc;
+
 	if (cm_addr_size(addr) == 0)
 		return -ENODEV;
 	/* On Ethernet a device has an address of its own, in its GID ::ffff:a.b.c.d. */
 	for (int n = 0; n < (int)sm_ports() && addr->sa.sa_family == AF_INET; n++)
 		if (port_of(n)->ethernet && port_of(n)->ngids != 0 &&
-			memcmp(gid_of(n) + 12, &addr->in.sin_addr, sizeof(addr->in.sin_addr)) == 0)
+			memcmp(cm_end_of(n).gid + sizeof(mapped), &addr->in.sin_addr, 4) == 0)
 			return n;
-	/* One without an address cannot be opened either. */
-	return port_of(0)->ngids != 0 ? check_local(addr) : -ENODEV;
+	/* One without an address cannot be opened either; else it is one that a socket can have. */
+	rc = port_of(0)->ngids != 0 ? own_addr(bind, addr, &own) : -ENODEV;
+	return rc == 0 || rc == -EMFILE || rc == -ENFILE ? rc : -ENODEV;
+}
+
+int
+cm_addr_route(const union cm_addr *dst, union cm_addr *src, struct cm_end *peer)
+{
+	int device = cm_addr_device(dst), rc;
+
+	*src = *dst;
+	if (device == -ENODEV && !port_of(0)->udp)
+		return -sm_refuse(EHOSTUNREACH,
+			"rdma_cm to an address of another host without SOFT_MLX5_WIRE=udp");
+	if (device == -ENODEV) {
+		rc = own_addr(connect, dst, src);
+		device = rc == 0 ? cm_addr_device(src) : rc;
+	}
+	if (device < 0)
+		return device;
+	*peer = cm_end_of(device);
+	/* Also an address of this host may be that of another process' device. */
+	if (port_of(0)->udp && dst->sa.sa_family == AF_INET &&
+		ntohl(dst->in.sin_addr.s_addr) >> 24 != IN_LOOPBACKNET)
+		memcpy(peer->gid + sizeof(mapped), &dst->in.sin_addr, 4);
+	return 0;
 }
 
 /* ---- queue pairs ---- */
@@ -137,7 +180,7 @@ pkey_index(const struct cm_id *id)
 static uint8_t
 path_mtu(const struct cm_id *id)
 {
-	return (uint8_t)crpc_min(port_of(id->device)->mtu, port_of(id->peer_device)->mtu);
+	return (uint8_t)crpc_min(port_of(id->device)->mtu, id->peer.mtu);
 }
 
 void
@@ -145,10 +188,10 @@ cm_ah(const struct cm_id *id, struct ib_uverbs_ah_attr *ah)
 {
 	const struct sm_port *port = port_of(id->device);
 
-	memcpy(ah->grh.dgid, gid_of(id->peer_device), sizeof(ah->grh.dgid));
+	memcpy(ah->grh.dgid, id->peer.gid, sizeof(ah->grh.dgid));
 	ah->grh.sgid_index = (uint8_t)gid_index(port);
 	ah->grh.hop_limit = HOP_LIMIT;
-	ah->dlid = lid_of(id->peer_device);
+	ah->dlid = id->peer.lid;
 	ah->is_global = port->ethernet || sm_fabric()->grh;
 	ah->port_num = 1;
 }
@@ -231,15 +274,17 @@ path_of(const struct cm_id *id)
 		.rate = SELECT_EXACTLY << 6 | RATE,
 		.lifetime = SELECT_EXACTLY << 6 | LIFETIME,
 	};
+	struct cm_end own;
 
 	if (id->device >= 0) {
+		own = cm_end_of(id->device);
 		path.pkey = htobe16(port_of(id->device)->pkey[pkey_index(id)]);
-		memcpy(path.sgid, gid_of(id->device), sizeof(path.sgid));
-		path.slid = htobe16(lid_of(id->device));
+		memcpy(path.sgid, own.gid, sizeof(path.sgid));
+		path.slid = htobe16(own.lid);
 	}
-	if (id->peer_device >= 0) {
-		memcpy(path.dgid, gid_of(id->peer_device), sizeof(path.dgid));
-		path.dlid = htobe16(lid_of(id->peer_device));
+	if (id->peer.mtu != 0) {
+		memcpy(path.dgid, id->peer.gid, sizeof(path.dgid));
+		path.dlid = htobe16(id->peer.lid);
 		path.mtu |= path_mtu(id);
 	}
 	return path;

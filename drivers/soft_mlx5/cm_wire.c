@@ -1,14 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Ports and messages: Unix sockets with abstract names, which the kernel removes with the process,
- * and which belong to a network namespace as addresses do. The peer is a process of the same user,
- * on the same net.
+ * Ports and messages. On the wire of shared memory: Unix sockets with abstract names, which the
+ * kernel removes with the process, and which belong to a network namespace as addresses do. The
+ * peer is a process of the same user, on the same net.
+ *
+ * Over UDP: TCP, and the peer may be anybody. It has shown that it receives at its address before
+ * there is anything to remember of it. Until its request is here, all of it, it has a socket and an
+ * identifier, and few of those: who is new takes the place of who was silent longest.
  */
 #include "cm.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +23,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "say.h"
+#include "port.h"
 
 /* Ports that are given out, as Linux does without other settings. */
 #define PORT_FIRST 32768u
@@ -27,35 +33,42 @@
 /* A kernel sends REQ 16 times, 4.3 seconds apart. */
 #define ANSWER_MS 69000u
 
-/* The name of a port; its length, 0 if the net's name is too long. */
-static socklen_t
-name_make(struct sockaddr_un *un, uint16_t ps, in_port_t port)
-{
-	int n;
+/* Of one source, and of all, that have not sent their request. */
+#define AWAITED_SOURCE 16u
+#define AWAITED_MAX    64u
+/* Within this time a peer that is there takes a connection, and the request goes at once. */
+#define CONNECT_MS 20
 
-	memset(un, 0, sizeof(*un));
-	un->sun_family = AF_UNIX;
-	n = snprintf(un->sun_path + 1, sizeof(un->sun_path) - 1, "soft_mlx5.%u.%s.cm.%x.%u",
-		(unsigned int)geteuid(), uv_net_base(), ps,
-		ntohs(port));
-	return n > 0 && (size_t)n < sizeof(un->sun_path) - 1
-		? (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)
-		: 0;
+#define is_tcp() (sm_port(0)->udp)
+
+/* bind() or connect() to the port of an address: 0, or errno. */
+static int
+name_call(int (*call)(int fd, const struct sockaddr *name, socklen_t len), const struct cm_id *id,
+	const union cm_addr *addr)
+{
+	struct sockaddr_un un = {.sun_family = AF_UNIX};
+	int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "soft_mlx5.%u.%.64s.cm.%x.%u",
+		(unsigned int)geteuid(), uv_net_base(), id->ps, ntohs(cm_port_of(addr)));
+	socklen_t len = (socklen_t)offsetof(struct sockaddr_un, sun_path) + 1 + (socklen_t)n;
+
+	return (is_tcp() ? call(id->fd, &addr->sa, cm_addr_size(addr))
+			 : call(id->fd, (const struct sockaddr *)&un, len)) == 0
+		? 0
+		: errno;
 }
 
 static int
 name_take(struct cm_id *id, in_port_t port)
 {
-	struct sockaddr_un un;
-	socklen_t len = name_make(&un, id->ps, port);
+	socklen_t len = sizeof(id->src);
+	int err;
 
-	if (len == 0)
-		return ENAMETOOLONG;
-	if (bind(id->fd, (const struct sockaddr *)&un, len) != 0)
-		return errno;
-	id->named = true;
 	cm_port_of(&id->src) = port;
-	return 0;
+	err = name_call(bind, id, &id->src);
+	if (err == 0 && is_tcp())
+		err = getsockname(id->fd, &id->src.sa, &len) == 0 ? 0 : errno;
+	id->named = err == 0;
+	return err;
 }
 
 /* A port that is free: the search begins at another place in each process, and continues there. */
@@ -65,6 +78,8 @@ name_take_any(struct cm_id *id)
 	static uint32_t next;
 	int err = EADDRINUSE;
 
+	if (is_tcp())
+		return name_take(id, 0);
 	if (next == 0)
 		next = (uint32_t)getpid() * 509u;
 	for (uint32_t i = 0; i < PORT_COUNT && err == EADDRINUSE; i++)
@@ -72,14 +87,30 @@ name_take_any(struct cm_id *id)
 	return err;
 }
 
+/*
+ * A port is free although connections of an earlier program end there. Messages go at once, and a
+ * part of one is not readable. What is accepted inherits all of it.
+ */
+static void
+tcp_set(int fd)
+{
+	const int on = 1, whole = sizeof(struct cm_msg);
+
+	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	(void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &whole, sizeof(whole));
+}
+
 int
 cm_wire_bind(struct cm_id *id, in_port_t port)
 {
-	int err = 0;
+	int family = is_tcp() ? id->src.sa.sa_family : AF_UNIX, err = 0;
 
-	id->fd = sm_fd_hide(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+	id->fd = sm_fd_hide(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
 	if (id->fd < 0)
 		return errno;
+	if (is_tcp())
+		tcp_set(id->fd);
 	/* A port that several share is free until one of them listens. */
 	if (port == 0)
 		err = name_take_any(id);
@@ -95,7 +126,8 @@ cm_wire_bind(struct cm_id *id, in_port_t port)
 int
 cm_wire_watch(struct cm_id *id, int op)
 {
-	struct epoll_event ev = {.events = EPOLLIN, .data.u64 = id->obj.handle};
+	struct epoll_event ev = {.events = EPOLLIN | (id->unsent ? EPOLLOUT : 0),
+		.data.u64 = id->obj.handle};
 
 	return epoll_ctl(id->chan->file.fd, op, id->fd, &ev) == 0 ? 0 : errno;
 }
@@ -136,7 +168,10 @@ cm_wire_listen(struct cm_id *id, uint32_t backlog)
 
 	if (err != 0)
 		return err;
-	if (listen(id->fd, (int)(backlog - 1 < BACKLOG_MAX ? backlog : BACKLOG_MAX)) != 0)
+	/* Of TCP it is for strangers too. */
+	if (is_tcp() || backlog - 1 >= BACKLOG_MAX)
+		backlog = BACKLOG_MAX;
+	if (listen(id->fd, (int)backlog) != 0)
 		return errno;
 	return cm_wire_watch(id, EPOLL_CTL_ADD);
 }
@@ -144,32 +179,48 @@ cm_wire_listen(struct cm_id *id, uint32_t backlog)
 int
 cm_wire_send(struct cm_id *id, enum cm_msg_type type, struct cm_msg *msg)
 {
+	struct pollfd pfd = {.fd = id->fd, .events = POLLRDHUP};
 	struct cm_msg plain = {0};
 
+	/* Of TCP it is no error to send to a peer that has closed. */
+	if (poll(&pfd, 1, 0) == 1 && pfd.revents == POLLRDHUP)
+		return EPIPE;
 	if (msg == NULL)
 		msg = &plain;
 	msg->magic = CM_MAGIC;
 	msg->ps = id->ps;
 	msg->type = (uint16_t)type;
+	msg->psn = id->psn;
+	msg->from = cm_end_of(crpc_max(id->device, 0));
 	return send(id->fd, msg, sizeof(*msg), MSG_NOSIGNAL | MSG_DONTWAIT) == sizeof(*msg) ? 0
 											    : errno;
 }
 
-/* Copied once by recv(); false: it is none of this version, or its numbers are none of a queue. */
+/* Each kind of message comes once at most: a peer that sends more is broken. */
+#define MSGS_MAX 16
+
+/*
+ * Copied once by recv(), as a whole unless its sender ended. False: it is none of this version, or
+ * its numbers are none of a queue or a port.
+ */
 static bool
-msg_is_valid(const struct cm_id *id, const struct cm_msg *msg, ssize_t n)
+msg_is_valid(struct cm_id *id, const struct cm_msg *msg, ssize_t n)
 {
-	return n == sizeof(*msg) && msg->magic == CM_MAGIC && msg->ps == id->ps &&
-		msg->type <= CM_DREP && msg->psn < 1u << 24 && msg->conn.qp_num < 1u << 24;
+	return n == sizeof(*msg) && id->msgs++ < MSGS_MAX && msg->magic == CM_MAGIC &&
+		msg->ps == id->ps && msg->type <= CM_DREP && msg->psn < 1u << 24 &&
+		msg->conn.qp_num < 1u << 24 && cm_end_is_valid(&msg->from);
 }
 
+/* A kernel's connections have no owner, and those of TCP neither. */
 static bool
 is_own_user(int fd)
 {
 	struct ucred peer;
 	socklen_t len = sizeof(peer);
 
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
+	return is_tcp() ||
+		(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+			peer.uid == geteuid());
 }
 
 /* ---- what ends an attempt or a connection ---- */
@@ -263,6 +314,7 @@ ud_event(const struct cm_id *id, struct rdma_ucm_event_resp *resp, const struct 
 static void
 peer_is(struct cm_id *id, const struct cm_msg *msg)
 {
+	id->peer = msg->from;
 	id->peer_qpn = msg->conn.qp_num;
 	id->peer_psn = msg->psn;
 	id->depth = msg->conn.responder_resources;
@@ -273,8 +325,8 @@ peer_is(struct cm_id *id, const struct cm_msg *msg)
 static void
 rep_received(struct cm_id *id, const struct cm_msg *msg)
 {
+	peer_is(id, msg);
 	if (!cm_is_ud(id)) {
-		peer_is(id, msg);
 		id->state = CM_REP_RECEIVED;
 		cm_id_deadline(id, 0);
 		conn_event(
@@ -335,28 +387,36 @@ msg_received(struct cm_id *id, const struct cm_msg *msg)
 	}
 }
 
-/* Each kind of message comes once at most: a peer that sends more is broken. */
-#define MSGS_MAX 16
-
 static void
 receive(struct cm_id *id)
 {
 	struct cm_msg msg;
-	uint32_t msgs = 0;
-	ssize_t n;
+	ssize_t n = recv(id->fd, &msg, sizeof(msg), MSG_DONTWAIT);
 
-	while (id->fd >= 0) {
-		n = recv(id->fd, &msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC);
-		if (n < 0 && errno == EAGAIN)
-			return;
-		/* The peer closed with messages unread; what it sent before is still there. */
-		if (n < 0 && (errno == ECONNRESET || errno == EINTR))
-			continue;
-		if (msgs++ < MSGS_MAX && msg_is_valid(id, &msg, n))
-			msg_received(id, &msg);
-		else
-			lost(id);
-	}
+	/* The peer closed with messages unread; what it sent before is still there. */
+	if (n < 0 && (errno == EAGAIN || errno == ECONNRESET || errno == EINTR))
+		return;
+	if (msg_is_valid(id, &msg, n))
+		msg_received(id, &msg);
+	else
+		lost(id);
+}
+
+/* Whom a socket is from and to. From IPv4 to a listener of IPv6 both are of IPv4. */
+static void
+ends_of(int fd, union cm_addr *src, union cm_addr *dst)
+{
+	union cm_addr *end[2] = {src, dst};
+	socklen_t len[2] = {sizeof(*src), sizeof(*dst)};
+
+	(void)getsockname(fd, &src->sa, &len[0]);
+	(void)getpeername(fd, &dst->sa, &len[1]);
+	for (int i = 0; i < 2; i++)
+		if (end[i]->sa.sa_family == AF_INET6 &&
+			IN6_IS_ADDR_V4MAPPED(&end[i]->in6.sin6_addr))
+			end[i]->in = (struct sockaddr_in){.sin_family = AF_INET,
+				.sin_port = end[i]->in.sin_port,
+				.sin_addr.s_addr = end[i]->in6.sin6_addr.s6_addr32[3]};
 }
 
 /* False: it is none to the listener's addresses, or there is no memory for the event. */
@@ -366,11 +426,12 @@ req_received(struct cm_id *id, const struct cm_msg *req)
 	const union cm_addr *at = &id->listener->src;
 	struct rdma_ucm_event_resp *resp;
 
-	id->src = req->dst;
-	id->dst = req->src;
+	if (!is_tcp()) {
+		id->src = req->dst;
+		id->dst = req->src;
+	}
 	id->device = cm_addr_device(&id->src);
-	id->peer_device = cm_addr_device(&id->dst);
-	if (req->type != CM_REQ || id->device < 0 || id->peer_device < 0 ||
+	if (req->type != CM_REQ || id->device < 0 || cm_addr_size(&id->dst) == 0 ||
 		(!cm_addr_is_any(at) && !cm_addr_equal(at, &id->src)))
 		return false;
 	id->state = CM_REQ_RECEIVED;
@@ -393,15 +454,36 @@ static void
 receive_first(struct cm_id *id)
 {
 	struct cm_msg msg;
-	ssize_t n = recv(id->fd, &msg, sizeof(msg), MSG_DONTWAIT | MSG_TRUNC);
+	ssize_t n = recv(id->fd, &msg, sizeof(msg), MSG_DONTWAIT);
 
-	if (n < 0 && errno == EAGAIN)
+	if (n < 0 && errno == EAGAIN) /* It was an event of one that had its handle before. */
 		return;
 	if (msg_is_valid(id, &msg, n) && req_received(id, &msg))
 		return;
 	msg = (struct cm_msg){.status = CM_REJECT_NO_SERVICE};
 	(void)cm_wire_send(id, CM_REJ, &msg);
 	cm_id_free(id);
+}
+
+/* One more whose request is awaited: if there are too many, the oldest goes. */
+static void
+awaited_limit(const struct cm_id *last)
+{
+	struct cm_id *id, *oldest = NULL, *oldest_here = NULL;
+	uint32_t all = 0, here = 0;
+
+	TAILQ_FOREACH (id, &last->chan->waiting, wait) {
+		if (id->state != CM_REQ_AWAITED)
+			continue;
+		if (all++ == 0)
+			oldest = id;
+		if (cm_addr_equal(&id->dst, &last->dst) && here++ == 0)
+			oldest_here = id;
+	}
+	if (here > AWAITED_SOURCE)
+		cm_id_free(oldest_here);
+	else if (all > AWAITED_MAX)
+		cm_id_free(oldest);
 }
 
 static bool
@@ -424,8 +506,37 @@ accept_one(struct cm_id *listener)
 	id->state = CM_REQ_AWAITED;
 	cm_wire_expect(id);
 	(void)cm_wire_watch(id, EPOLL_CTL_ADD); /* Else it is dropped when its time is over. */
-	receive_first(id);
+	if (is_tcp()) {
+		ends_of(fd, &id->src, &id->dst);
+		awaited_limit(id);
+	}
 	return true;
+}
+
+/* The peer cannot be reached. EAGAIN: the backlog of the listener is full. */
+static void
+failed(struct cm_id *id, int err)
+{
+	if (err == EAGAIN || err == ECONNREFUSED)
+		rejected(id, err == EAGAIN ? CM_REJECT_CONSUMER : CM_REJECT_NO_SERVICE, NULL);
+	else
+		closed(id, CM_EVENT_UNREACHABLE, -err);
+}
+
+/* Once the socket is connected. */
+static void
+req_send(struct cm_id *id)
+{
+	int err = cm_wire_send(id, CM_REQ, &id->req);
+
+	if (err == EAGAIN)
+		return;
+	id->unsent = false;
+	/* If the listener is gone: receive() reports it. */
+	if (err == 0 || err == EPIPE || err == ECONNRESET)
+		(void)cm_wire_watch(id, EPOLL_CTL_MOD);
+	else
+		failed(id, err);
 }
 
 bool
@@ -435,28 +546,28 @@ cm_wire_ready(struct cm_id *id)
 		return accept_one(id);
 	if (id->state == CM_REQ_AWAITED)
 		receive_first(id);
+	else if (id->unsent)
+		req_send(id);
 	else
 		receive(id);
 	return true;
 }
 
 int
-cm_wire_connect(struct cm_id *id, struct cm_msg *req)
+cm_wire_connect(struct cm_id *id)
 {
-	struct sockaddr_un un;
-	socklen_t len = name_make(&un, id->ps, cm_port_of(&id->dst));
+	struct pollfd pfd = {.fd = id->fd, .events = POLLOUT};
 	int err;
 
-	req->src = id->src;
-	req->dst = id->dst;
+	id->req.src = id->src;
+	id->req.dst = id->dst;
 	id->state = CM_REQ_SENT;
-	if (connect(id->fd, (const struct sockaddr *)&un, len) != 0) {
-		/* EAGAIN: the listener's backlog is full. */
-		rejected(id, errno == EAGAIN ? CM_REJECT_CONSUMER : CM_REJECT_NO_SERVICE, NULL);
-		return 0;
-	}
-	if (!is_own_user(id->fd)) {
-		rejected(id, CM_REJECT_NO_SERVICE, NULL);
+	id->unsent = true;
+	err = name_call(connect, id, &id->dst);
+	if (err == 0 && !is_own_user(id->fd))
+		err = ECONNREFUSED;
+	if (err != 0 && err != EINPROGRESS) {
+		failed(id, err);
 		return 0;
 	}
 	err = cm_wire_watch(id, EPOLL_CTL_ADD);
@@ -465,6 +576,7 @@ cm_wire_connect(struct cm_id *id, struct cm_msg *req)
 		return err;
 	}
 	cm_wire_expect(id);
-	(void)cm_wire_send(id, CM_REQ, req); /* If the listener is gone: receive() reports it. */
+	if (poll(&pfd, 1, CONNECT_MS) > 0)
+		req_send(id);
 	return 0;
 }

@@ -14,7 +14,11 @@ on_cm() { # CMD...: bounded, and a child of timeout's
 }
 
 is_listening_cm() { # SPACE PORT: 106 is that of connections, 111 that of datagrams
-	grep -q " 00010000 .* @soft_mlx5\..*\.$SOFT_MLX5_NET\.cm\.$1\.$2\$" /proc/net/unix
+	if [ "${SOFT_MLX5_WIRE:-}" = udp ]; then
+		is_listening "$2"
+	else
+		grep -q " 00010000 .* @soft_mlx5\..*\.$SOFT_MLX5_NET\.cm\.$1\.$2\$" /proc/net/unix
+	fi
 }
 
 serve_cm() { # SPACE CMD...: a server, until it listens

@@ -171,6 +171,7 @@ message(const struct step *s, struct fuzz_input *in)
 		msg.type %= CM_DREP + 1;
 		msg.psn &= 0xffffff;
 		msg.conn.qp_num &= 0xffffff;
+		msg.from.mtu = 1 + msg.from.mtu % IBV_MTU_4096;
 	}
 	if ((s->how & TRUE_ADDR) != 0) {
 		addr_mend((uint8_t *)&msg.src, 1);
@@ -178,7 +179,7 @@ message(const struct step *s, struct fuzz_input *in)
 	}
 	if (s->what % WHATS == TO_LISTENER) {
 		close(peer);
-		peer = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+		peer = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
 		if (connect(peer, (const struct sockaddr *)&un, un_len) != 0)
 			return;
 	} else {
@@ -204,7 +205,7 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	close(first);
 	ids = 0;
 	peer = -1;
-	own = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0);
+	own = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
 	len = port_name(&un, PORT + 1);
 	fuzz_check(own >= 0 && bind(own, (const struct sockaddr *)&un, len) == 0);
 	fuzz_check(listen(own, 8) == 0);
