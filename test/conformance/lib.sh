@@ -147,3 +147,57 @@ pingpong() {
 	done
 	ok "$tool -n $n $*: $(grep usec/iter "$TMP/client.out" | sed 's/.* = //')"
 }
+
+# ---- two hosts: network namespaces of our own, joined by a veth pair ----
+
+hosts_remove() {
+	ip netns del "$A" 2>/dev/null
+	ip netns del "$B" 2>/dev/null
+	rm -rf "/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET".10.77.*
+}
+
+# A and B are their names; what runs there has the wire of UDP.
+hosts_make() {
+	A=crpc-a-$$
+	B=crpc-b-$$
+	ADDR_A=10.77.0.1
+	trap 'hosts_remove; cleanup' EXIT
+	if ! ip netns add "$A" 2>"$TMP/netns.err"; then
+		echo "skip: no network namespaces here: $(head -1 "$TMP/netns.err")"
+		exit 77
+	fi
+	if ! { ip netns add "$B" && ip link add "va$$" netns "$A" type veth peer name "vb$$" netns "$B"; } \
+		2>"$TMP/veth.err"; then
+		echo "skip: no veth pairs here: $(head -1 "$TMP/veth.err")"
+		exit 77
+	fi
+	ip -n "$A" addr add $ADDR_A/24 dev "va$$" && ip -n "$B" addr add 10.77.0.2/24 dev "vb$$" &&
+		ip -n "$A" link set "va$$" up && ip -n "$B" link set "vb$$" up &&
+		ip -n "$A" link set lo up && ip -n "$B" link set lo up || fail "cannot set up the namespaces"
+	export SOFT_MLX5_WIRE=udp
+}
+
+on_host() { # HOST SECONDS CMD...
+	local host=$1 limit=$2
+	shift 2
+	SOFT_MLX5_PCAP=${CAPTURE:+$TMP/$host.pcap} ip netns exec "$host" timeout -k 2 "$limit" "$SOFT_MLX5" "$@"
+}
+
+listens() { # HOST PORT
+	ip netns exec "$1" cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
+		grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$2") [0-9A-F]*:0000 0A "
+}
+
+serve_host() { # PORT SECONDS CMD...: on A in the background, until it listens; SERVER is its pid.
+	local port=$1 limit=$2
+	shift 2
+	on_host "$A" "$limit" "$@" >"$TMP/server.out" 2>&1 &
+	SERVER=$!
+	PIDS="$PIDS $SERVER"
+	for _ in $(seq 400); do
+		listens "$A" "$port" && return
+		kill -0 "$SERVER" 2>/dev/null || fail "the server ended before it listened: $*"
+		sleep 0.05
+	done
+	fail "the server does not listen: $*"
+}

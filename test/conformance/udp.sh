@@ -8,55 +8,14 @@
 need ip ibv_devinfo ibv_rc_pingpong ibv_uc_pingpong ibv_ud_pingpong ib_send_bw ib_write_bw ib_read_bw ib_atomic_bw
 
 here=$(dirname "$0")
-A=crpc-a-$$
-B=crpc-b-$$
-ADDR_A=10.77.0.1
-
-hosts_remove() {
-	ip netns del "$A" 2>/dev/null
-	ip netns del "$B" 2>/dev/null
-	rm -rf "/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET".10.77.*
-}
-trap 'hosts_remove; cleanup' EXIT
-
-if ! ip netns add "$A" 2>"$TMP/netns.err"; then
-	echo "skip: no network namespaces here: $(head -1 "$TMP/netns.err")"
-	exit 77
-fi
-if ! { ip netns add "$B" && ip link add "va$$" netns "$A" type veth peer name "vb$$" netns "$B"; } \
-	2>"$TMP/veth.err"; then
-	echo "skip: no veth pairs here: $(head -1 "$TMP/veth.err")"
-	exit 77
-fi
-ip -n "$A" addr add $ADDR_A/24 dev "va$$" && ip -n "$B" addr add 10.77.0.2/24 dev "vb$$" &&
-	ip -n "$A" link set "va$$" up && ip -n "$B" link set "vb$$" up &&
-	ip -n "$A" link set lo up && ip -n "$B" link set lo up || fail "cannot set up the namespaces"
-export SOFT_MLX5_WIRE=udp
-
-on_host() { # HOST SECONDS CMD...
-	local host=$1 limit=$2
-	shift 2
-	SOFT_MLX5_PCAP=${CAPTURE:+$TMP/$host.pcap} ip netns exec "$host" timeout -k 2 "$limit" "$SOFT_MLX5" "$@"
-}
-
-listens() { # HOST PORT
-	ip netns exec "$1" cat /proc/net/tcp /proc/net/tcp6 2>/dev/null |
-		grep -qi "^ *[0-9]*: [0-9A-F]*:$(printf %04X "$2") [0-9A-F]*:0000 0A "
-}
+hosts_make
 
 # hosts SECONDS CMD...: CMD as server on A and as its client on B.
 hosts() {
 	local limit=$1 rc
 	shift
 	ran "$@"
-	on_host "$A" "$limit" "$@" >"$TMP/server.out" 2>&1 &
-	SERVER=$!
-	PIDS="$PIDS $SERVER"
-	for _ in $(seq 400); do
-		listens "$A" 18515 && break
-		kill -0 "$SERVER" 2>/dev/null || fail "the server ended before it listened: $*"
-		sleep 0.05
-	done
+	serve_host 18515 "$limit" "$@"
 	on_host "$B" "$limit" "$@" $ADDR_A >"$TMP/client.out" 2>&1
 	rc=$?
 	[ $rc -eq 0 ] || fail "client of '$*' ended with $rc"
@@ -128,13 +87,7 @@ run 'bad dynamic' ib_send_bw -F -n 200 -s 1000 -c DC
 unset SOFT_MLX5_FAULTS
 
 # Waits on a host that has gone fail after their timeouts.
-on_host "$A" 30 ib_write_bw -F -s 1024 -D 20 >"$TMP/server.out" 2>&1 &
-SERVER=$!
-PIDS="$PIDS $SERVER"
-for _ in $(seq 400); do
-	listens "$A" 18515 && break
-	sleep 0.05
-done
+serve_host 18515 30 ib_write_bw -F -s 1024 -D 20
 on_host "$B" 30 ib_write_bw -F -s 1024 -D 20 $ADDR_A >"$TMP/client.out" 2>&1 &
 CLIENT=$!
 PIDS="$PIDS $CLIENT"
