@@ -191,6 +191,7 @@ listens() { # HOST PORT
 serve_host() { # PORT SECONDS CMD...: on A in the background, until it listens; SERVER is its pid.
 	local port=$1 limit=$2
 	shift 2
+	ran "$@"
 	on_host "$A" "$limit" "$@" >"$TMP/server.out" 2>&1 &
 	SERVER=$!
 	PIDS="$PIDS $SERVER"

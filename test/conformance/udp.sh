@@ -14,7 +14,6 @@ hosts_make
 hosts() {
 	local limit=$1 rc
 	shift
-	ran "$@"
 	serve_host 18515 "$limit" "$@"
 	on_host "$B" "$limit" "$@" $ADDR_A >"$TMP/client.out" 2>&1
 	rc=$?
