@@ -15,6 +15,7 @@ program and transport, and of that doc/results/soft_mlx5_programs.md.
                needs, and each test, is among them
 """
 import argparse
+import contextlib
 import datetime
 import glob
 import json
@@ -45,6 +46,8 @@ Run on {date}: soft_mlx5 {version}, rdma-core {rdma_core}, {system}. {total}.
 
 
 def output(*command):
+    if shutil.which(command[0]) is None:
+        return ''
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
@@ -69,6 +72,8 @@ def run_test(build, name):
     with tempfile.TemporaryDirectory() as tmp:
         record = os.path.join(tmp, 'record')
         log = os.path.join(build, 'meson-logs/conformance.json')
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(log)  # That of the test before.
         subprocess.run(['meson', 'test', '-C', build, '--no-rebuild', '--logbase', 'conformance', name],
                        env=dict(os.environ, CONFORMANCE_RECORD=record), stdout=subprocess.DEVNULL, check=False)
         with open(log, encoding='utf-8') as f:

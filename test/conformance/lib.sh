@@ -41,7 +41,7 @@ ran() {
 record() { # passed|failed|skipped|refused [REASON]: a line of JSON about what ran
 	[ -n "${CONFORMANCE_RECORD:-}" ] && [ -n "$PROGRAM" ] || return 0
 	local text=("$PROGRAM" "$OVER" "${WHAT//$TMP\//}" "$@" '')
-	text=("${text[@]//[\"\\]/}")
+	text=("${text[@]//[\"\\[:cntrl:]]/}")
 	printf '{"program": "%s", "transport": "%s", "what": "%s", "result": "%s", "reason": "%s"}\n' "${text[@]:0:5}" \
 		>>"$CONFORMANCE_RECORD"
 	PROGRAM=

@@ -144,5 +144,7 @@ for tool in kvd kvcli crpc-soft-mlx5 crpc-doctor crpc-plot crpc-diff crpc-shm; d
 	"$bin_dir/$tool" --help >/dev/null || fail "$tool --help"
 done
 
+"$bin_dir/crpc-report" --list >/dev/null || fail "crpc-report does not find its experiments"
+
 echo "${#names[@]} libraries, $failures failures"
 [ $failures = 0 ]

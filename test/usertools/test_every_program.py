@@ -5,6 +5,7 @@ also before and behind a "--"; each option has one name, one name of its value a
 80 columns; a name of version 0.1 is refused with that of today; tools that read or write files end with one line
 and status 2 where they cannot, and where they are interrupted.
 Arguments: source root, build root, version."""
+import json
 import os
 import re
 import signal
@@ -130,9 +131,10 @@ def report(tools, build, tmp):
     rows = os.path.join(out, 'sim_clients.jsonl')
     with open(rows) as f:
         once = f.read()
-    ask('--quick', '--build', build)
+    os.unlink(rows)
+    status, text = ask('--quick', '--build', build)
     with open(rows) as f:
-        check('crpc-report: one seed twice', f.read() == once, 'the rows differ')
+        check('crpc-report: one seed twice', status == 0 and f.read() == once, text)
     check('crpc-report --stale', ask('--stale')[0] == 0, ask('--stale'))
     with open(os.path.join(out, 'sim_clients.md'), 'a') as f:
         f.write('a typed figure\n')
@@ -143,12 +145,28 @@ def report(tools, build, tmp):
     ask('--pages')
     status, text = ask('--stale')
     check('crpc-report --stale: a picture of other rows', status == (os.path.exists(rows[:-5] + 'svg')), text)
+    # Three rounds are one case, the median of them.
+    with open(rows, 'w') as f:
+        for rate in (30, 10, 20):
+            for line in once.splitlines():
+                row = json.loads(line)
+                row['rate'].update(median=rate, min=rate, max=rate)
+                f.write(json.dumps(row) + '\n')
+    status, text = ask('--pages')
+    with open(os.path.join(out, 'sim_clients.md')) as f:
+        page = f.read()
+    check('crpc-report: rounds', status == 0 and page.count('| 20 (10 to 30) |') == 5 and 'makes 20 M ops/s' in page, page)
     with open(rows, 'w') as f:
         f.writelines(line for line in once.splitlines(True) if '"clients": 16' not in line)
     status, text = ask('--pages')
-    check('crpc-report: a figure without a row', status == 2 and 'no row has clients=16' in text, text)
+    with open(os.path.join(out, 'sim_clients.md')) as f:
+        page = f.read()
+    check('crpc-report: a figure without a row', status == 1 and 'no row has clients=16' in page, text + page)
+    fails = run(tool, '--out', out, '--only', 'lookup,sim_serial', '--quick', '--build', build, '--cores', '0,4095')
+    check('crpc-report: one fails, the others go on', fails.returncode == 1 and fails.stderr.count('\n') == 1 and
+          'lookup' in fails.stderr and os.path.exists(os.path.join(out, 'sim_serial.md')), fails.stdout + fails.stderr)
     refuses('crpc-report: no such experiment', tool, '--only', 'none')
-    refuses('crpc-report: no such build', tool, '--out', os.path.join(tmp, 'no'), '--only', 'lookup', '--build', tmp)
+    refuses('crpc-report: no results', tool, '--pages', '--out', tmp)
 
 
 def interrupted(tools, tmp):
