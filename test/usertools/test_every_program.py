@@ -155,7 +155,8 @@ def report(tools, build, tmp):
     status, text = ask('--pages')
     with open(os.path.join(out, 'sim_clients.md')) as f:
         page = f.read()
-    check('crpc-report: rounds', status == 0 and page.count('| 20 (10 to 30) |') == 5 and 'makes 20 M ops/s' in page, page)
+    check('crpc-report: rounds', status == 0 and page.count('| 20 (10 to 30) |') == 5 and 'makes 20 M ops/s' in page,
+          page)
     with open(rows, 'w') as f:
         f.writelines(line for line in once.splitlines(True) if '"clients": 16' not in line)
     status, text = ask('--pages')
