@@ -496,19 +496,6 @@ void crpc_bulk_memory(const struct crpc_bulk *b, uint64_t *bounce, uint64_t *oth
 /** Requests of a connection that are free: sends and receives. */
 void crpc_bulk_pool(const struct crpc_bulk_conn *conn, uint32_t *sends, uint32_t *recvs);
 
-/**
- * Audit what holds between any two calls: windows equal to the sum over open chunks, units taken
- * once, requests counted. Slow, for tests.
- *
- * @param b
- *   The object.
- * @param at_rest
- *   True: also require full pools, and on working connections no chunk or message left.
- * @return
- *   0, or -EFAULT; the log names the connection, the rule, expected and found.
- */
-int crpc_bulk_check(const struct crpc_bulk *b, bool at_rest);
-
 CRPC_END_DECLS
 
 #endif

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "bulk_check.h"
 #include "bulk_conn.h"
 #include "crpc_bulk.h"
 #include "crpc_log.h"
@@ -276,7 +277,7 @@ static inline void
 rig_check(bool at_rest)
 {
 	for (int side = 0; side < 2; side++) {
-		if (crpc_bulk_check(rig.b[side], at_rest) != 0)
+		if (bulk_check(rig.b[side], at_rest) != 0)
 			fail_msg("side %d: %s", side, crpc_log_last());
 	}
 }
@@ -370,7 +371,7 @@ rig_rest(void)
 	for (uint32_t i = 0; i < 1000; i++) {
 		rig_turns(20);
 		crpc_paper_run(&rig.w);
-		if (crpc_bulk_check(rig.b[0], true) == 0 && crpc_bulk_check(rig.b[1], true) == 0)
+		if (bulk_check(rig.b[0], true) == 0 && bulk_check(rig.b[1], true) == 0)
 			return;
 	}
 	rig_check(true);

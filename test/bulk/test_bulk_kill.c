@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "test.h"
+#include "bulk_check.h"
 #include "bulk_end.h"
 #include "crpc_clock.h"
 #include "device.h"
@@ -232,7 +233,7 @@ bury(struct end *e, uint64_t seed)
 			touched += e->buf[i][k] != 0x5a;
 	}
 	assert_int_equal(touched, 0);
-	if (crpc_bulk_check(e->at.b, true) != 0)
+	if (bulk_check(e->at.b, true) != 0)
 		fail_msg("seed %llu: %s", (unsigned long long)seed, crpc_log_last());
 }
 

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "test.h"
+#include "bulk_check.h"
 #include "bulk_conn.h"
 #include "bulk_end.h"
 #include "crpc_clock.h"
@@ -98,7 +99,7 @@ at_rest(void)
 {
 	uint64_t until = crpc_clock_ns() + WAIT_NS;
 
-	while (crpc_bulk_check(end[0].b, true) != 0 || crpc_bulk_check(end[1].b, true) != 0) {
+	while (bulk_check(end[0].b, true) != 0 || bulk_check(end[1].b, true) != 0) {
 		if (crpc_clock_ns() > until)
 			fail_msg("%s", crpc_log_last());
 		turn();

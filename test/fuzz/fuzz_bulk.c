@@ -504,12 +504,12 @@ LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		step(&s, &in);
 		if (s.count % 4 != 0)
 			turn(false);
-		fuzz_check(crpc_bulk_check(b, false) == 0);
+		fuzz_check(bulk_check(b, false) == 0);
 	}
 	for (i = 0; i < LAST_TURNS && (conn->nfree[0] != REQUESTS ||
 					      conn->nfree[1] != REQUESTS); i++)
 		turn(false);
-	fuzz_check(i < LAST_TURNS && crpc_bulk_check(b, false) == 0);
+	fuzz_check(i < LAST_TURNS && bulk_check(b, false) == 0);
 	for (i = 0; i < 2 * REQUESTS; i++)
 		fuzz_check(open_reqs[i].handle == 0);
 	finish();

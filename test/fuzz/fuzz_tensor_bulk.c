@@ -177,7 +177,7 @@ try_request(uint8_t flags, uint8_t *msg, size_t size)
 	stats = crpc_tensor_bulk_stats(net);
 	fuzz_check(stats->served + stats->refused == 1);
 	fuzz_check(stats->bytes_received <= 8 * 2 * BLOCK_LEN);
-	fuzz_check(crpc_bulk_check(rig.b[1], false) == 0);
+	fuzz_check(bulk_check(rig.b[1], false) == 0);
 	finish();
 }
 

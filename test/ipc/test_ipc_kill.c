@@ -13,8 +13,8 @@
 #include <sched.h>
 #include <sys/wait.h>
 
+#include "crash.h"
 #include "crpc_arena.h"
-#include "crpc_crash.h"
 #include "crpc_idle.h"
 #include "crpc_shm.h"
 #include "ipc_client.h"

@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <time.h>
 
-#include "crpc_crash.h"
+#include "crash.h"
 #include "shm_arena.h"
 
 #define DATA     (2 * MIB)

@@ -7,7 +7,7 @@
  */
 #include "arena_work.h"
 
-#include "crpc_crash.h"
+#include "crash.h"
 #include "shm_arena.h"
 
 #define BIG   (64 * KIB) /* the span that is looked at: one block */

@@ -8,7 +8,7 @@
  */
 #include "shm_test.h"
 
-#include "crpc_crash.h"
+#include "crash.h"
 
 #define PASSES 500 /* more than the victim makes */
 

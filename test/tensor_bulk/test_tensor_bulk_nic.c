@@ -13,6 +13,7 @@
 #include <sys/socket.h>
 
 #include "test.h"
+#include "bulk_check.h"
 #include "child.h"
 #include "crpc_atomic.h"
 #include "tensor_bulk_end.h"
@@ -635,7 +636,7 @@ TEST(owner_outlives_killed_callers)
 		/* By then the calls in all places have failed. */
 		end_reset(e);
 		end_guards(e);
-		assert_int_equal(crpc_bulk_check(e->b, true), 0);
+		assert_int_equal(bulk_check(e->b, true), 0);
 	}
 	assert_int_equal(stats->refused <= 3 * CRPC_TENSOR_BULK_CALLS, 1);
 	end_close(e);

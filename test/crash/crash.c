@@ -1,16 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Only test builds compile this file. */
-#ifndef CRPC_CRASH_POINTS
-#error "crpc_crash.c is for builds with -DCRPC_CRASH_POINTS"
-#endif
-
 #include <signal.h>
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "crash.h"
 #include "crpc_atomic.h"
-#include "crpc_crash.h"
 
 /* The linker's names for the two ends of the section. */
 extern struct crpc_crash_point *const __start_crpc_crash[] __attribute__((weak));

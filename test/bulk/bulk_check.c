@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The auditor. */
+#include "bulk_check.h"
 #include "bulk_conn.h"
 #include "rpc_audit.h"
 
@@ -87,7 +87,7 @@ check_rest(const struct crpc_bulk_conn *conn)
 }
 
 int
-crpc_bulk_check(const struct crpc_bulk *b, bool at_rest)
+bulk_check(const struct crpc_bulk *b, bool at_rest)
 {
 	const struct crpc_bulk_conn *conn;
 
