@@ -99,22 +99,6 @@ crpc_copyrpc_stats(const struct crpc_copyrpc *ctx)
 	return &ctx->stats;
 }
 
-int
-crpc_copyrpc_flush_set(struct crpc_copyrpc *ctx, enum crpc_copyrpc_flush_policy flush)
-{
-	crpc_owner_check(&ctx->owner, "copyrpc context");
-	if (flush > CRPC_COPYRPC_HOLD)
-		return -EINVAL;
-	ctx->conf.flush = flush;
-	ctx->flush = &__crpc_copyrpc_flushes[flush];
-	/* no open batch takes a message without asking the policy */
-	for (uint32_t i = 0; i < ctx->conf.max_eps; i++)
-		if (ctx->eps[i] != NULL)
-			for (uint32_t lane = 0; lane < 2; lane++)
-				ctx->eps[i]->tx[lane].limit = NULL;
-	return 0;
-}
-
 void
 crpc_copyrpc_stats_round_trips(struct crpc_copyrpc *ctx, bool on)
 {

@@ -565,19 +565,6 @@ int crpc_copyrpc_fail(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token,
  */
 uint32_t crpc_copyrpc_flush(struct crpc_copyrpc *ctx, uint64_t now_ns);
 
-/**
- * Use another flush policy, from the next call() or flush() on; to compare them in one run.
- * What is queued or outstanding stays so.
- *
- * @param ctx
- *   The context.
- * @param flush
- *   The policy.
- * @return
- *   0, or -EINVAL: there is no such policy.
- */
-int crpc_copyrpc_flush_set(struct crpc_copyrpc *ctx, enum crpc_copyrpc_flush_policy flush);
-
 /** The counters, live; read them from the context's thread or after it stopped. */
 const struct crpc_copyrpc_stats *crpc_copyrpc_stats(const struct crpc_copyrpc *ctx);
 

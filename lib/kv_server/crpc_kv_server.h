@@ -128,7 +128,6 @@ struct crpc_kv_stats {
 	/** Turns by the requests of clients that they took. */
 	uint64_t taken[CRPC_KV_TAKEN_BUCKETS];
 	uint64_t waited;                   /**< Requests that waited for room. */
-	uint64_t deaths;                   /**< Clients that died with their process. */
 	uint64_t keys;                     /**< Of its store, now. */
 };
 
@@ -332,16 +331,6 @@ int crpc_kv_server_snapshot_commit(struct crpc_kv_server *s);
  *   values, than the store takes), -EBUSY (a process writes a newer one now), -EIO, -ENOMEM.
  */
 int64_t crpc_kv_server_restore(struct crpc_kv_server *s, const char *path, uint32_t *missing);
-
-/** Of a daemon's files. */
-struct crpc_kv_snapshot_info {
-	uint64_t generation; /**< Of what was read or copied last; 0: there was nothing. */
-	uint64_t removed;    /**< Bytes of an unfinished file, of a process that was killed. */
-};
-
-/** What is known of the files of a daemon. */
-void crpc_kv_server_snapshot_info(
-	const struct crpc_kv_server *s, uint32_t daemon, struct crpc_kv_snapshot_info *info);
 
 /** Calls open on one endpoint: those of clients, and the service's own. */
 static inline uint32_t

@@ -49,18 +49,14 @@ crpc_kv_daemon_join(struct crpc_kv_daemon *d, struct crpc_kv_daemon *mate)
 void
 crpc_kv_daemon_watch(struct crpc_kv_daemon *d, uint64_t now)
 {
-	struct crpc_ipc_server_stats ipc;
 	struct kv_answered lost;
 	uint64_t token;
 
 	crpc_store_relaxed(&d->fate->started, 1);
-	if (d->front != NULL) {
+	if (d->front != NULL)
 		d->front->watch(d->end, now);
-	} else if (crpc_ipc_server_reap(d->ipc) != 0) {
-		/* Places came back, of clients that left or died. Only deaths are reported. */
-		crpc_ipc_server_stats(d->ipc, &ipc);
-		d->stats.deaths = ipc.deaths;
-	}
+	else
+		crpc_ipc_server_reap(d->ipc);
 	__crpc_kv_store_tick(d->store, now);
 	if (!d->blind)
 		__crpc_kv_tel_publish(d);

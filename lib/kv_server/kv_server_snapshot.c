@@ -76,19 +76,7 @@ crpc_kv_server_restore(struct crpc_kv_server *s, const char *path, uint32_t *mis
 			return rc;
 		*missing += rc == -ENOENT;
 		keys += rc == -ENOENT ? 0 : rc;
-		s->part[i].snapshot.generation = snap.generation;
-		s->part[i].snapshot.removed += snap.removed;
 	}
 	__crpc_kv_server_hand_over(s);
 	return keys;
-}
-
-void
-crpc_kv_server_snapshot_info(
-	const struct crpc_kv_server *s, uint32_t daemon, struct crpc_kv_snapshot_info *info)
-{
-	const struct kv_snapshot *snap = &s->part[daemon].snapshot;
-
-	*info = (struct crpc_kv_snapshot_info){
-		.generation = snap->generation, .removed = snap->removed};
 }

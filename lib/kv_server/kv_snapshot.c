@@ -77,17 +77,16 @@ is_named(int fd, const char *path)
 }
 
 /*
- * Open and lock the file that is, or was, written; @param bytes: so many were. The lock ends with
- * the last process that has it. @return a descriptor, -EBUSY: another process writes it, -EAGAIN:
- * one will, or another -errno.
+ * Open and lock the file that is, or was, written. The lock ends with the last process that has it.
+ * @return a descriptor, -EBUSY: another process writes it, -EAGAIN: one will, or another -errno.
  */
 static int
-fresh_lock(const char *fresh, int flags, uint64_t *bytes)
+fresh_lock(const char *fresh, int flags)
 {
-	struct stat st = {0};
-	int fd, rc, tries;
+	struct stat st;
+	int fd, rc;
 
-	for (tries = 0; tries < 10; tries++) {
+	for (int tries = 0; tries < 10; tries++) {
 		/* Others' links are not followed, and no other user can read or lock it. */
 		fd = open(fresh, O_RDWR | O_CLOEXEC | O_NOFOLLOW | flags, 0600);
 		if (fd < 0)
@@ -100,17 +99,14 @@ fresh_lock(const char *fresh, int flags, uint64_t *bytes)
 			return rc;
 		}
 		/* Its owner may have renamed or removed it before we had the lock. */
-		if (is_named(fd, fresh) && fstat(fd, &st) == 0) {
+		if (is_named(fd, fresh)) {
 			if (__crpc_file_is_private(fd))
-				break;
+				return fd;
 			unlink(fresh); /* Another user's, or it has another name, too. */
 		}
 		close(fd);
 	}
-	if (tries == 10)
-		return -EAGAIN;
-	*bytes = (uint64_t)st.st_size;
-	return fd;
+	return -EAGAIN;
 }
 
 /* Whether a run that is alive wrote the file: its lock stays when the file is renamed. */
@@ -137,7 +133,7 @@ __crpc_kv_snapshot_claim(struct kv_snapshot *snap)
 	snap->claimed = true;
 	if (snap->fresh != NULL && is_named(fileno(snap->fresh), fresh))
 		return 0;
-	fd = fresh_lock(fresh, O_CREAT, &snap->removed);
+	fd = fresh_lock(fresh, O_CREAT);
 	if (fd >= 0 && snap->fresh == NULL && is_in_use(snap->name)) {
 		unlink(fresh);
 		close(fd);
@@ -516,7 +512,7 @@ __crpc_kv_snapshot_read(struct kv_snapshot *snap, struct kv_store *s)
 	int fd;
 
 	names_make(snap);
-	fd = fresh_lock(snap->fresh_name, 0, &snap->removed);
+	fd = fresh_lock(snap->fresh_name, 0);
 	if (fd == -EBUSY)
 		return crpc_fail(-EBUSY,
 			"snapshot %s: a run writes a newer one now; wait for its end", path);

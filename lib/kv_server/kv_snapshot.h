@@ -32,7 +32,6 @@ struct kv_snapshot {
 	uint32_t key_size;
 	char name[PATH_MAX], fresh_name[PATH_MAX]; /**< Of the two files; set by claim and read. */
 	uint64_t generation; /**< Of what was read or copied last; 0: nothing was. */
-	uint64_t removed;    /**< Bytes of an unfinished file that a killed run had left. */
 	FILE *fresh;         /**< What is written, open and locked; NULL: it is not claimed. */
 	void *buffer;        /**< Of it. */
 	bool begun, copied;

@@ -25,14 +25,7 @@ PLAIN(plain_bf16_to_f32, float, uint16_t, crpc_tensor_of_bf16)
 PLAIN(plain_f32_to_f16, uint16_t, float, crpc_tensor_f16_of)
 PLAIN(plain_f16_to_f32, float, uint16_t, crpc_tensor_of_f16)
 
-const struct tensor_convert __crpc_tensor_convert_plain = {
-		.name = "plain",
-		.usable = always,
-		.f32_to_bf16 = plain_f32_to_bf16,
-		.bf16_to_f32 = plain_bf16_to_f32,
-		.f32_to_f16 = plain_f32_to_f16,
-		.f16_to_f32 = plain_f16_to_f32,
-};
+const struct tensor_convert __crpc_tensor_convert_plain = TENSOR_CONVERT(plain, always);
 
 const struct tensor_convert *const __crpc_tensor_convert[] = {
 #if defined(__x86_64__)
@@ -64,32 +57,13 @@ best(void)
 	return __crpc_tensor_convert[i];
 }
 
-void
-crpc_tensor_f32_to_bf16(uint16_t *dst, const float *src, size_t n)
-{
-	best()->f32_to_bf16(dst, src, n, n >= CRPC_TENSOR_STREAM_BYTES / sizeof(*dst));
-}
+#define CHOOSE(conversion, to, from)                                                               \
+	void crpc_tensor_##conversion(to *dst, const from *src, size_t n)                          \
+	{                                                                                          \
+		best()->conversion(dst, src, n, n >= CRPC_TENSOR_STREAM_BYTES / sizeof(*dst));     \
+	}
 
-void
-crpc_tensor_bf16_to_f32(float *dst, const uint16_t *src, size_t n)
-{
-	best()->bf16_to_f32(dst, src, n, n >= CRPC_TENSOR_STREAM_BYTES / sizeof(*dst));
-}
-
-void
-crpc_tensor_f32_to_f16(uint16_t *dst, const float *src, size_t n)
-{
-	best()->f32_to_f16(dst, src, n, n >= CRPC_TENSOR_STREAM_BYTES / sizeof(*dst));
-}
-
-void
-crpc_tensor_f16_to_f32(float *dst, const uint16_t *src, size_t n)
-{
-	best()->f16_to_f32(dst, src, n, n >= CRPC_TENSOR_STREAM_BYTES / sizeof(*dst));
-}
-
-const char *
-crpc_tensor_convert_name(void)
-{
-	return best()->name;
-}
+CHOOSE(f32_to_bf16, uint16_t, float)
+CHOOSE(bf16_to_f32, float, uint16_t)
+CHOOSE(f32_to_f16, uint16_t, float)
+CHOOSE(f16_to_f32, float, uint16_t)

@@ -50,9 +50,6 @@ void crpc_tensor_f32_to_f16(uint16_t *dst, const float *src, size_t n);
 /** f16 to f32. */
 void crpc_tensor_f16_to_f32(float *dst, const uint16_t *src, size_t n);
 
-/** The code chosen for this CPU: "avx512", "avx2" or "plain". */
-const char *crpc_tensor_convert_name(void);
-
 /** The bits of a float. */
 crpc_gpu_too static inline uint32_t
 crpc_tensor_f32_bits(float f)

@@ -21,6 +21,13 @@ struct tensor_convert {
 	void (*f16_to_f32)(float *dst, const uint16_t *src, size_t n, bool stream);
 };
 
+/* The table of a variant, whose functions are named after it. */
+#define TENSOR_CONVERT(variant, is_usable)                                                         \
+	{                                                                                          \
+		#variant, is_usable, variant##_f32_to_bf16, variant##_bf16_to_f32,                 \
+			variant##_f32_to_f16, variant##_f16_to_f32                                 \
+	}
+
 /* Best first; the last one, in plain C, is always usable. Ends with NULL. */
 extern const struct tensor_convert *const __crpc_tensor_convert[];
 

@@ -146,14 +146,7 @@ avx2_8_of_f16(float *dst, const uint16_t *src, bool stream)
 }
 CONVERT(AVX2, avx2_f16_to_f32, f16_to_f32, float, uint16_t, 32, 8, avx2_8_of_f16)
 
-const struct tensor_convert __crpc_tensor_convert_avx2 = {
-		.name = "avx2",
-		.usable = usable_avx2,
-		.f32_to_bf16 = avx2_f32_to_bf16,
-		.bf16_to_f32 = avx2_bf16_to_f32,
-		.f32_to_f16 = avx2_f32_to_f16,
-		.f16_to_f32 = avx2_f16_to_f32,
-};
+const struct tensor_convert __crpc_tensor_convert_avx2 = TENSOR_CONVERT(avx2, usable_avx2);
 
 /* ---- AVX-512 ---- */
 
@@ -214,13 +207,6 @@ avx512_16_of_f16(float *dst, const uint16_t *src, bool stream)
 }
 CONVERT(AVX512, avx512_f16_to_f32, f16_to_f32, float, uint16_t, 64, 16, avx512_16_of_f16)
 
-const struct tensor_convert __crpc_tensor_convert_avx512 = {
-		.name = "avx512",
-		.usable = usable_avx512,
-		.f32_to_bf16 = avx512_f32_to_bf16,
-		.bf16_to_f32 = avx512_bf16_to_f32,
-		.f32_to_f16 = avx512_f32_to_f16,
-		.f16_to_f32 = avx512_f16_to_f32,
-};
+const struct tensor_convert __crpc_tensor_convert_avx512 = TENSOR_CONVERT(avx512, usable_avx512);
 
 #endif

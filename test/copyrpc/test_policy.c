@@ -31,19 +31,6 @@ call_n(uint32_t n)
 		assert_ok(pair_call(0, "12345678", 8, 8, n));
 }
 
-/* An open batch is no reason to wait any longer. */
-TEST(policy_holds_from_the_next_call_on)
-{
-	pair_init(&base);
-	call_n(1);
-	assert_int_equal(batches(0), 0);
-	assert_ok(crpc_copyrpc_flush_set(p.ctx[0], CRPC_COPYRPC_IMMEDIATE));
-	call_n(1);
-	assert_int_equal(batches(0), 1);
-	call_n(1);
-	assert_int_equal(batches(0), 2);
-}
-
 /* Nothing is sent by call(); the first two flushes go, the third waits for a completion. */
 TEST(clocked_waits_for_a_completion)
 {
@@ -211,47 +198,6 @@ TEST(deferred_sends_all_at_flush_whatever_is_outstanding)
 		assert_int_equal(pair_flush(0), 1);
 	}
 	assert_int_equal(batches(0), 10);
-}
-
-/*
- * What was outstanding under one policy does not disturb another, nor the first when it is set
- * again.
- */
-TEST(policy_changes_while_calls_are_open)
-{
-	static const enum crpc_copyrpc_flush_policy turn[] = {CRPC_COPYRPC_CLOCKED,
-		CRPC_COPYRPC_IMMEDIATE, CRPC_COPYRPC_DEFERRED, CRPC_COPYRPC_HOLD};
-	struct crpc_done done[64];
-	struct crpc_req req[64];
-	uint64_t before;
-	uint32_t i, k, n, answered = 0;
-
-	pair_init(&base);
-	assert_int_equal(crpc_copyrpc_flush_set(
-				 p.ctx[0], (enum crpc_copyrpc_flush_policy)(CRPC_COPYRPC_HOLD + 1)),
-		-EINVAL);
-	for (i = 0; i < 400; i++) {
-		for (k = 0; k < 2; k++)
-			assert_ok(crpc_copyrpc_flush_set(p.ctx[k], turn[(i / 3) % CRPC_DIM(turn)]));
-		before = batches(0);
-		call_n(2);
-		if (turn[(i / 3) % CRPC_DIM(turn)] == CRPC_COPYRPC_IMMEDIATE)
-			assert_true(batches(0) > before);
-		pair_turn(1);
-		n = pair_recv(1, req, 64);
-		for (k = 0; k < n; k++)
-			pair_reply(1, req[k].token, "x", 1);
-		answered += pair_poll(0, done, 64);
-	}
-	for (i = 0; i < 100; i++) {
-		pair_turn(1);
-		n = pair_recv(1, req, 64);
-		for (k = 0; k < n; k++)
-			pair_reply(1, req[k].token, "x", 1);
-		answered += pair_poll(0, done, 64);
-	}
-	assert_int_equal(answered, 800);
-	pair_at_rest();
 }
 
 /* Requests and responses of one flush share one doorbell. */

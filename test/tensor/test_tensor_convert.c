@@ -306,7 +306,6 @@ TEST(large_arrays_are_converted_whole)
 
 	assert_non_null(x);
 	assert_non_null(h);
-	print_message("chosen: %s\n", crpc_tensor_convert_name());
 	for (k = 0; k < 2; k++) {
 		for (i = 0; i < n; i++)
 			x[i] = (float)(i % 251);
