@@ -55,25 +55,4 @@ ep_fill(void *to, void *of, uint32_t i)
 	return ctx->eps[i] != NULL;
 }
 
-static struct crpc_tel_rpc tel_rpc = {.library = "copyrpc",
-	.endpoint = "endpoint",
-	.contexts = CRPC_TEL_INIT,
-	.stats_size = sizeof(struct crpc_copyrpc_stats),
-	.counters = counters,
-	.num_counters = CRPC_DIM(counters),
-	.hists = hists,
-	.num_hists = CRPC_DIM(hists),
-	.ep_size = sizeof(struct crpc_tel_rpc_ep),
-	.ep_fill = ep_fill};
-
-int
-__crpc_copyrpc_tel_open(struct crpc_copyrpc *ctx)
-{
-	return crpc_tel_rpc_open(&ctx->tel, NULL, ctx->conf.max_eps);
-}
-
-crpc_noinline void
-__crpc_copyrpc_tel_answer(struct crpc_copyrpc *ctx)
-{
-	crpc_tel_rpc_answer(ctx->tel, ctx, &ctx->stats, ctx->conf.max_eps);
-}
+CRPC_TEL_RPC_OF(copyrpc)

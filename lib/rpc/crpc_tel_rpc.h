@@ -262,4 +262,30 @@ crpc_tel_rpc_register(void)
 		"State of one of them. Parameters: object,number");
 }
 
+/**
+ * The rest of such a file, for a library of contexts whose stats are struct crpc_NAME_stats: its
+ * tables are counters and hists, and ep_fill() is there.
+ */
+#define CRPC_TEL_RPC_OF(name)                                                                      \
+	static struct crpc_tel_rpc tel_rpc = {.library = #name,                                    \
+		.endpoint = "endpoint",                                                            \
+		.contexts = CRPC_TEL_INIT,                                                         \
+		.stats_size = sizeof(struct crpc_##name##_stats),                                  \
+		.counters = counters,                                                              \
+		.num_counters = CRPC_DIM(counters),                                                \
+		.hists = hists,                                                                    \
+		.num_hists = CRPC_DIM(hists),                                                      \
+		.ep_size = sizeof(struct crpc_tel_rpc_ep),                                         \
+		.ep_fill = ep_fill};                                                               \
+                                                                                                   \
+	int __crpc_##name##_tel_open(struct crpc_##name *ctx)                                      \
+	{                                                                                          \
+		return crpc_tel_rpc_open(&ctx->tel, NULL, ctx->conf.max_eps);                      \
+	}                                                                                          \
+                                                                                                   \
+	crpc_noinline void __crpc_##name##_tel_answer(struct crpc_##name *ctx)                     \
+	{                                                                                          \
+		crpc_tel_rpc_answer(ctx->tel, ctx, &ctx->stats, ctx->conf.max_eps);                \
+	}
+
 #endif

@@ -156,6 +156,16 @@ hdr_read(struct crpc_spsc_hdr *h, char *mem, size_t len, bool duplex, char **end
 	return mem_check(mem, len, (size_t)need);
 }
 
+/* What each kind of end begins with, of a ring at base whose header is h. */
+#define END                                                                                        \
+	.slots = base + CRPC_SPSC_DATA_OFFSET, .head = word_at(base, CRPC_SPSC_HEAD_OFFSET),       \
+	.depth = h.depth, .next = h.start, .esize = h.esize, .end = end
+#define RING_END END, .lap = h.start, .variant = h.variant, .pos = base + CRPC_SPSC_DATA_OFFSET
+#define DUPLEX_END                                                                                 \
+	END, .done = word_at(base, CRPC_SPSC_TAIL_OFFSET), .published = h.start,                   \
+		.limit = h.start, .fetched = h.start, .lazy = h.lazy,                              \
+		.at = base + CRPC_SPSC_DATA_OFFSET
+
 int
 crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
 {
@@ -165,21 +175,11 @@ crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
 
 	if (rc != 0)
 		return rc;
-	*p = (struct crpc_spsc_prod){
-		.slots = base + CRPC_SPSC_DATA_OFFSET,
-		.head = word_at(base, CRPC_SPSC_HEAD_OFFSET),
+	*p = (struct crpc_spsc_prod){RING_END,
 		.tail = h.caller_credit ? NULL : word_at(base, CRPC_SPSC_TAIL_OFFSET),
-		.depth = h.depth,
-		.next = h.start,
 		.published = h.start,
 		.limit = is_fastforward(h.variant) ? 0 : h.start + h.depth,
-		.lazy = h.lazy,
-		.lap = h.start,
-		.esize = h.esize,
-		.variant = h.variant,
-		.pos = base + CRPC_SPSC_DATA_OFFSET,
-		.end = end,
-	};
+		.lazy = h.lazy};
 	return 0;
 }
 
@@ -195,82 +195,46 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 		return rc;
 	has_tail = h.variant == CRPC_SPSC_LAMPORT ||
 		(crpc_spsc_is_onesided(h.variant) && !h.caller_credit);
-	*c = (struct crpc_spsc_cons){
-		.slots = base + CRPC_SPSC_DATA_OFFSET,
-		.head = word_at(base, CRPC_SPSC_HEAD_OFFSET),
+	*c = (struct crpc_spsc_cons){RING_END,
 		.tail = has_tail ? word_at(base, CRPC_SPSC_TAIL_OFFSET) : NULL,
-		.depth = h.depth,
-		.next = h.start,
 		.limit = h.start,
 		.freed = h.start,
 		.released = h.start,
 		.batch = h.depth >= 4 ? h.depth / 4 : 1,
-		.lap = h.start,
-		.esize = h.esize,
-		.variant = h.variant,
-		.pos = base + CRPC_SPSC_DATA_OFFSET,
-		.rel = base + CRPC_SPSC_DATA_OFFSET,
-		.end = end,
-	};
+		.rel = base + CRPC_SPSC_DATA_OFFSET};
 	return 0;
 }
 
 int
 crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem, size_t len)
 {
-	char *base = mem, *slots = base + CRPC_SPSC_DATA_OFFSET, *end;
+	char *base = mem, *end;
 	struct crpc_spsc_hdr h;
 	int rc = hdr_read(&h, base, len, true, &end);
 
 	if (rc != 0)
 		return rc;
-	*c = (struct crpc_spsc_duplex_client){
-		.slots = slots,
-		.head = word_at(base, CRPC_SPSC_HEAD_OFFSET),
-		.done = word_at(base, CRPC_SPSC_TAIL_OFFSET),
-		.depth = h.depth,
-		.next = h.start,
-		.published = h.start,
+	*c = (struct crpc_spsc_duplex_client){DUPLEX_END,
 		.read = h.start,
 		.freed = h.start,
-		.limit = h.start,
-		.fetched = h.start,
-		.lazy = h.lazy,
-		.esize = h.esize,
 		.sent = h.start,
 		.got = h.start,
-		.end = end,
-		.at = slots,
-		.oldest = slots,
-	};
+		.oldest = base + CRPC_SPSC_DATA_OFFSET};
 	return 0;
 }
 
 int
 crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem, size_t len)
 {
-	char *base = mem, *slots = base + CRPC_SPSC_DATA_OFFSET, *end;
+	char *base = mem, *end;
 	struct crpc_spsc_hdr h;
 	int rc = hdr_read(&h, base, len, true, &end);
 
 	if (rc != 0)
 		return rc;
-	*s = (struct crpc_spsc_duplex_server){
-		.slots = slots,
-		.head = word_at(base, CRPC_SPSC_HEAD_OFFSET),
-		.done = word_at(base, CRPC_SPSC_TAIL_OFFSET),
-		.depth = h.depth,
-		.next = h.start,
+	*s = (struct crpc_spsc_duplex_server){DUPLEX_END,
 		.answered = h.start,
-		.published = h.start,
-		.limit = h.start,
-		.fetched = h.start,
-		.lazy = h.lazy,
-		.esize = h.esize,
 		.taken = h.start,
-		.end = end,
-		.at = slots,
-		.open = slots,
-	};
+		.open = base + CRPC_SPSC_DATA_OFFSET};
 	return 0;
 }

@@ -31,25 +31,4 @@ ep_fill(void *to, void *of, uint32_t i)
 	return ep->live;
 }
 
-static struct crpc_tel_rpc tel_rpc = {.library = "udrpc",
-	.endpoint = "endpoint",
-	.contexts = CRPC_TEL_INIT,
-	.stats_size = sizeof(struct crpc_udrpc_stats),
-	.counters = counters,
-	.num_counters = CRPC_DIM(counters),
-	.hists = hists,
-	.num_hists = CRPC_DIM(hists),
-	.ep_size = sizeof(struct crpc_tel_rpc_ep),
-	.ep_fill = ep_fill};
-
-int
-__crpc_udrpc_tel_open(struct crpc_udrpc *ctx)
-{
-	return crpc_tel_rpc_open(&ctx->tel, NULL, ctx->conf.max_eps);
-}
-
-crpc_noinline void
-__crpc_udrpc_tel_answer(struct crpc_udrpc *ctx)
-{
-	crpc_tel_rpc_answer(ctx->tel, ctx, &ctx->stats, ctx->conf.max_eps);
-}
+CRPC_TEL_RPC_OF(udrpc)
