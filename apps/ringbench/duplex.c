@@ -6,21 +6,12 @@
  * the request held, each word raised by one, so that a check distinguishes a reply from an
  * untouched request.
  */
+#include "app_msg.h"
 #include "crpc_clock.h"
 #include "crpc_spsc_duplex.h"
 #include "rb.h"
-#include "rb_msg.h"
 
 /* ---- the loops: size, burst and check are constants where they are called ---- */
-
-crpc_inline void
-answer(void *msg, uint32_t esize)
-{
-	uint64_t *w = msg;
-
-	for (uint32_t i = 0; i < esize / 8; i++)
-		w[i]++;
-}
 
 crpc_inline uint64_t
 client(struct rb_slice *s, struct crpc_spsc_duplex_client *c, uint32_t esize, uint32_t burst,
@@ -39,14 +30,14 @@ client(struct rb_slice *s, struct crpc_spsc_duplex_client *c, uint32_t esize, ui
 						       : burst,
 				&first);
 			for (uint32_t i = 0; i < n; i++)
-				rb_msg_fill((char *)first + (size_t)i * esize, esize, sent + i);
+				app_msg_fill((char *)first + (size_t)i * esize, esize, sent + i);
 			crpc_spsc_duplex_commit(c, n);
 			sent += n;
 		}
 		while ((n = crpc_spsc_duplex_poll(c, esize, burst, &first)) != 0) {
 			for (uint32_t i = 0; i < n; i++)
-				bad += rb_msg_use((char *)first + (size_t)i * esize, esize,
-					done + i + 1, check);
+				bad += app_msg_read((char *)first + (size_t)i * esize, esize,
+					check, done + i + 1);
 			crpc_spsc_duplex_release(c);
 			done += n;
 		}
@@ -64,7 +55,7 @@ server(struct rb_slice *s, struct crpc_spsc_duplex_server *e, uint32_t esize, ui
 	while (crpc_load_relaxed(&s->stop) == 0) {
 		while ((n = crpc_spsc_duplex_recv(e, esize, burst, &first)) != 0) {
 			for (uint32_t i = 0; i < n; i++)
-				answer((char *)first + (size_t)i * esize, esize);
+				app_msg_raise((char *)first + (size_t)i * esize, esize);
 			crpc_spsc_duplex_answer(e, n);
 		}
 	}
@@ -80,12 +71,12 @@ lone_client(struct rb_slice *s, struct crpc_spsc_duplex_client *c, uint32_t esiz
 
 	do {
 		msg = crpc_spsc_lone_reserve(c, esize);
-		rb_msg_fill(msg, esize, done);
+		app_msg_fill(msg, esize, done);
 		crpc_spsc_lone_commit(c, esize);
 		while ((msg = crpc_spsc_lone_poll(c, esize)) == NULL)
 			if ((++turn & 1023) == 0 && crpc_clock_ticks() >= end)
 				goto over;
-		bad += rb_msg_use(msg, esize, done + 1, check);
+		bad += app_msg_read(msg, esize, check, done + 1);
 		done++;
 	} while ((done & 63) != 0 || crpc_clock_ticks() < end);
 over:
@@ -103,7 +94,7 @@ lone_server(struct rb_slice *s, struct crpc_spsc_duplex_server *e, uint32_t esiz
 		msg = crpc_spsc_lone_recv(e, esize);
 		if (msg == NULL)
 			continue;
-		answer(msg, esize);
+		app_msg_raise(msg, esize);
 		crpc_spsc_lone_answer(e);
 	}
 }

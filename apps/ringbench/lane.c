@@ -105,17 +105,12 @@ slice(struct ring_lane *l, uint64_t ticks)
 	return rc;
 }
 
-static uint64_t
-ticks_of(double ns)
-{
-	return (uint64_t)(ns * 4294967296.0 / (double)crpc_clock.mult);
-}
-
 /* --verify: a slice with another length, which does not count. */
 static int
 ring_begin(struct app_lane *l)
 {
-	uint64_t ticks = crpc_min(ring_lane(l)->c.ticks - 1, ticks_of(CHECK_NS));
+	uint64_t ticks = crpc_min(
+		ring_lane(l)->c.ticks - 1, (uint64_t)crpc_clock_ns_to_ticks(CHECK_NS));
 
 	return ring_lane(l)->verify ? slice(ring_lane(l), ticks) : 0;
 }
@@ -189,8 +184,7 @@ ring_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 		!latency && line > 0 && (!nodes || c->nodes == 2) ? f.median * lines_of(c) / line
 								  : 0);
 	ns = latency ? f.median : f.median > 0 ? 1e3 / f.median : 0;
-	/* mult is ns per tick, times 2^32 */
-	app_row_set(row, "{s:f,s:f,s:f}", "cycles", ns * 4294967296.0 / (double)crpc_clock.mult,
+	app_row_set(row, "{s:f,s:f,s:f}", "cycles", crpc_clock_ns_to_ticks(ns),
 		"line_ns", line_ns, "line_rate_mlps", line);
 	if (base->counter[0][0] != 0) {
 		app_row_counters(row, "first_lcore", base->counter[0], (double)l->counted);
@@ -272,7 +266,7 @@ rb_case_run(const struct rb_opt *o, const struct app_case *of, struct app_group 
 	const char *why;
 	int rc;
 
-	c.ticks = ticks_of(slices == 0 ? o->seconds * 1e9 : SLICE_NS);
+	c.ticks = (uint64_t)crpc_clock_ns_to_ticks(slices == 0 ? o->seconds * 1e9 : SLICE_NS);
 	c.nlcores = c.pattern >= RB_FLUX ? crpc_min(c.nodes, rb_lcores) : 2;
 	g->rounds = o->repeat * crpc_max(slices, UINT64_C(1));
 	g->ops = &ring_ops;

@@ -15,12 +15,12 @@
 #include <rte_ring_elem.h>
 #include <rte_ring_peek_zc.h>
 
+#include "app_msg.h"
 #include "crpc_clock.h"
 #include "crpc_mem.h"
 #include "crpc_spsc_inline.h"
 #include "crpc_spsc_onesided.h"
 #include "rb.h"
-#include "rb_msg.h"
 
 #define INLINE    crpc_inline
 #define BURST_MAX 64u
@@ -89,7 +89,7 @@ nth(void *first, uint32_t i, uint32_t esize)
 INLINE void
 use(struct end *e, const void *msg, uint32_t esize, bool check)
 {
-	e->bad += rb_msg_use(msg, esize, e->rx_seq, check);
+	e->bad += app_msg_read(msg, esize, check, e->rx_seq);
 	e->rx_seq += check;
 }
 
@@ -104,14 +104,14 @@ ours_tx(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n)
 	if (__builtin_constant_p(n) && n == 1) {
 		if (crpc_spsc_inline_reserve(&e->p, v, esize, 1, &first) == 0)
 			return 0;
-		rb_msg_fill(first, esize, e->tx_seq);
+		app_msg_fill(first, esize, e->tx_seq);
 		crpc_spsc_inline_commit(&e->p, v, esize, 1);
 		return 1;
 	}
 	do {
 		run = crpc_spsc_inline_reserve(&e->p, v, esize, n - done, &first);
 		for (uint32_t i = 0; i < run; i++)
-			rb_msg_fill(nth(first, i, esize), esize, e->tx_seq + done + i);
+			app_msg_fill(nth(first, i, esize), esize, e->tx_seq + done + i);
 		crpc_spsc_inline_commit(&e->p, v, esize, run);
 		done += run;
 	} while (v != CRPC_SPSC_LAMPORT && run != 0 && done < n);
@@ -180,7 +180,7 @@ rte_tx(struct end *e, uint32_t esize, uint32_t n)
 	uint64_t buf[BURST_MAX * WORDS_MAX];
 
 	for (uint32_t i = 0; i < n; i++)
-		rb_msg_fill(nth(buf, i, esize), esize, e->tx_seq + i);
+		app_msg_fill(nth(buf, i, esize), esize, e->tx_seq + i);
 	return rte_ring_sp_enqueue_burst_elem(e->out, buf, esize, n, NULL);
 }
 
@@ -228,7 +228,7 @@ zc_tx(struct end *e, uint32_t esize, uint32_t n)
 
 	n = rte_ring_enqueue_zc_burst_elem_start(e->out, esize, n, &z, NULL);
 	for (uint32_t i = 0; i < n; i++)
-		rb_msg_fill(zc_at(&z, i, esize), esize, e->tx_seq + i);
+		app_msg_fill(zc_at(&z, i, esize), esize, e->tx_seq + i);
 	if (n != 0)
 		rte_ring_enqueue_zc_elem_finish(e->out, n);
 	return n;

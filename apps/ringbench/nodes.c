@@ -3,10 +3,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "app_msg.h"
 #include "crpc_clock.h"
 #include "crpc_flux.h"
 #include "rb.h"
-#include "rb_msg.h"
 
 #define BURST_MAX 128u
 #define NODES_MAX 64u
@@ -75,7 +75,7 @@ node_calls(struct node *n, const struct app_case *c)
 		while (peer != n->id && (room = c->inflight - n->open[peer]) > 0) {
 			k = room < c->burst ? room : c->burst;
 			for (i = 0; i < k; i++) {
-				rb_msg_fill(msg + (size_t)i * (c->size / 8), c->size, n->seq + i);
+				app_msg_fill(msg + (size_t)i * (c->size / 8), c->size, n->seq + i);
 				cookie[i] = COOKIE(n->seq + i, peer);
 			}
 			i = crpc_flux_call_burst(
@@ -93,15 +93,10 @@ static void
 node_answers(struct node *n, const struct app_case *c)
 {
 	struct crpc_req req[BURST_MAX];
-	uint32_t k;
-	uint64_t *word;
+	uint32_t k = crpc_flux_recv(n->flux, 1, req, BURST_MAX);
 
-	k = crpc_flux_recv(n->flux, 1, req, BURST_MAX);
-	for (uint32_t i = 0; i < k; i++) {
-		word = (uint64_t *)(uintptr_t)req[i].data;
-		for (uint32_t w = 0; w < c->size / 8; w++)
-			word[w]++;
-	}
+	for (uint32_t i = 0; i < k; i++)
+		app_msg_raise((void *)(uintptr_t)req[i].data, c->size);
 	n->bad += crpc_flux_reply_burst(n->flux, 1, req, NULL, c->size, (uint16_t)k) != k;
 }
 
@@ -109,24 +104,16 @@ static void
 node_polls(struct node *n, const struct app_case *c)
 {
 	struct crpc_done done[BURST_MAX];
-	uint32_t k, w;
-	const uint64_t *d;
-	uint64_t sum;
+	uint32_t k = crpc_flux_poll(n->flux, 1, done, BURST_MAX);
 
-	k = crpc_flux_poll(n->flux, 1, done, BURST_MAX);
 	for (uint32_t i = 0; i < k; i++) {
 		n->open[done[i].cookie & 0xff]--;
 		if (done[i].status != 0) {
 			n->bad++;
 			continue;
 		}
-		d = done[i].data;
-		for (sum = 0, w = 0; w < c->size / 8; w++) {
-			if (c->check)
-				n->bad += d[w] != (done[i].cookie >> 8) + w + 1;
-			sum += d[w];
-		}
-		__asm__ __volatile__("" : : "r"(sum));
+		n->bad += app_msg_read(
+			done[i].data, c->size, c->check, (done[i].cookie >> 8) + 1);
 	}
 	n->done += k;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "app_fail.h"
-#include "lane.h"
+#include "lane_loop.h"
 
 #define WARM_NS   1000000u
 #define HELLO_NS  2000000u
@@ -97,16 +97,34 @@ phase_next(struct call_lane *l, struct lane_end *e, uint64_t now)
 	}
 }
 
+/* Take answers, make no calls, until none is open or `end` is reached. */
+static void
+drain(struct lane_end *e, uint64_t end, const struct lane_loop *loop)
+{
+	do {
+		loop->begin(e);
+		e->open = 0;
+		for (uint32_t i = 0; i < e->conf.active; i++) {
+			if (e->one[i].seq != e->one[i].ack)
+				loop->take(e, i, e->conf.size, false);
+			if (e->one[i].seq - e->one[i].ack > e->unsaid)
+				e->open += e->one[i].seq - e->one[i].ack;
+		}
+	} while (e->open != 0 && crpc_clock_ticks() < end && !e->broken);
+}
+
 /* A part of the client's phase: calls that ended. */
 static uint64_t
 client_go(struct call_lane *l, struct lane_end *e)
 {
 	const struct lane_way *way = way_of(&l->base);
-	uint64_t now = crpc_clock_ns(), left = l->until_ns > now ? l->until_ns - now : 0;
+	uint64_t now = crpc_clock_ns(), left = l->until_ns > now ? l->until_ns - now : 0, end;
 
+	left = l->phase < CALL_DRAIN ? left : crpc_min(left, DRAIN_LOOK_NS);
+	end = crpc_clock_ticks() + (uint64_t)crpc_clock_ns_to_ticks((double)left);
 	if (l->phase < CALL_DRAIN)
-		return way->go(e, crpc_clock_ticks() + lane_ticks((double)left), e->check);
-	way->drain(e, crpc_clock_ticks() + lane_ticks((double)crpc_min(left, DRAIN_LOOK_NS)));
+		return way->go(e, end, e->check);
+	drain(e, end, way->loop);
 	if (e->open != 0 && app_party_look(l->base.party, 0) != 0)
 		l->until_ns = 0;
 	return 0;

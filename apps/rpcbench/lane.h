@@ -13,12 +13,11 @@
  *         warm up, timed calls, drain
  *     close                                close
  *
- * Ways of layer ipc (lane_*.c) do a part of a slice in one call: go(), drain() and serve(). Ways of
+ * Ways of layer ipc (lane_*.c) do a part of a slice in one call: go() and serve(). Ways of
  * layers net and raw (net_*.c) do it in turns, step(), as one lcore may have both sides.
  *
- * A call is answered with its own bytes. Its first word names the client (16 bits) and the call;
- * word i is the first one plus i. Every word is written by its sender and read by its receiver, in
- * every lane; `check` also compares them. Sizes are whole words of 8 bytes.
+ * A call is answered with its own bytes (app_msg.h). Its first word names the client (16 bits) and
+ * the call.
  *
  * Sides belong to one thread, which opens, meets, calls and closes.
  */
@@ -26,6 +25,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "app_msg.h"
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
 #include "crpc_hist.h"
@@ -121,6 +121,8 @@ enum lane_unit {
 	LANE_BYTES,   /**< GB/s, one at a time. */
 };
 
+struct lane_loop;
+
 /** A way to call; state[0] is a struct lane_end, and state[1] of one with step(). */
 struct lane_way {
 	struct app_way base;
@@ -131,8 +133,7 @@ struct lane_way {
 	void (*serve)(struct app_lane *l, const _Atomic uint32_t *over, struct lane_served *out);
 	/** Call until the clock's ticks reach `end`: calls answered, or one-way messages sent. */
 	uint64_t (*go)(struct lane_end *e, uint64_t end, bool check);
-	/** Take answers, make no calls, until none is open or `end` is reached. */
-	void (*drain)(struct lane_end *e, uint64_t end);
+	const struct lane_loop *loop; /**< How answers are taken when no calls are made. */
 	/**
 	 * In place of these: one turn of the loop. The client makes new calls only if `more`.
 	 *
@@ -234,40 +235,6 @@ lane_word_seq(uint64_t word)
 	return word & UINT64_C(0xffffffffffff);
 }
 
-/** Write a request. */
-LANE_INLINE void
-lane_fill(uint64_t *msg, uint32_t size, uint64_t word)
-{
-	for (uint32_t i = 0; i < size / 8; i++)
-		msg[i] = word + i;
-}
-
-/** A word of a message, which may lie at any address. */
-LANE_INLINE uint64_t
-lane_load(const void *msg, uint32_t i)
-{
-	uint64_t v;
-
-	memcpy(&v, (const uint8_t *)msg + (size_t)i * sizeof(v), sizeof(v));
-	return v;
-}
-
-/** Read an answer: 1 if it is wrong, which only `check` can find. */
-LANE_INLINE uint64_t
-lane_read(const void *msg, uint32_t size, bool check, uint64_t word)
-{
-	uint64_t sum = 0, bad = 0, v;
-
-	for (uint32_t i = 0; i < size / 8; i++) {
-		v = lane_load(msg, i);
-		sum += v;
-		if (check)
-			bad |= v ^ (word + i);
-	}
-	__asm__ __volatile__("" : : "r"(sum));
-	return bad != 0;
-}
-
 /** A server's turn that takes longer has lost its core, and is not counted. */
 #define LANE_TURN_MAX_NS 200000
 
@@ -285,13 +252,6 @@ lane_turn(struct lane_served *out, uint32_t n, uint64_t ticks, uint64_t ticks_ma
 		out->empty_turns++;
 		out->empty_ticks += ticks;
 	}
-}
-
-/** Ticks of the clock in a time. */
-static inline uint64_t
-lane_ticks(double ns)
-{
-	return (uint64_t)(ns * 4294967296.0 / (double)crpc_clock.mult);
 }
 
 #endif

@@ -94,7 +94,7 @@ fd_echo(struct fd_end *e, uint32_t size, bool oneway)
 		return rc < 0 ? rc : 0;
 	e->rx.at = whole * size;
 	for (uint32_t at = 0; oneway && at < e->rx.at; at += size)
-		lane_read(e->rx.mem + at, size, false, 0);
+		app_msg_read(e->rx.mem + at, size, false, 0);
 	if (oneway)
 		return (int)whole;
 	memcpy(e->tx.mem, e->rx.mem, e->rx.at);
@@ -277,7 +277,7 @@ fd_take(struct lane_end *base, uint32_t id, uint32_t size, bool check)
 	if (base->oneway && e->tx.end == 0)
 		o->ack = o->seq;
 	for (; e->rx.end - e->rx.at >= size; base->calls++, o->ack++, e->rx.at += size)
-		base->bad += lane_read(e->rx.mem + e->rx.at, size, check, lane_word(id, o->ack));
+		base->bad += app_msg_read(e->rx.mem + e->rx.at, size, check, lane_word(id, o->ack));
 }
 
 static void
@@ -290,7 +290,7 @@ fd_issue(struct lane_end *base, uint32_t id, uint32_t size, uint32_t n)
 		return;
 	base->calls += base->oneway ? n : 0;
 	for (; n != 0; n--, e->tx.end += size)
-		lane_fill((uint64_t *)(void *)(e->tx.mem + e->tx.end), size,
+		app_msg_fill((uint64_t *)(void *)(e->tx.mem + e->tx.end), size,
 			lane_word(id, base->one[id].seq++));
 	rc = fd_flush(e);
 	if (rc < 0)
@@ -305,19 +305,13 @@ fd_go(struct lane_end *e, uint64_t end, bool check)
 	return lane_calls(e, end, e->conf.size, check, &loop);
 }
 
-static void
-fd_drain(struct lane_end *e, uint64_t end)
-{
-	lane_drain(e, end, &loop);
-}
-
 #define FD_LANE(lane, text)                                                                        \
 	const struct lane_way lane = {                                                             \
 		.base = APP_WAY(text, fd_open, fd_meet, fd_close),                                 \
 		.oneway = true,                                                                    \
 		.serve = fd_serve,                                                                 \
 		.go = fd_go,                                                                       \
-		.drain = fd_drain,                                                                 \
+		.loop = &loop,                                                                 \
 	}
 
 FD_LANE(lane_unix, "unix_socket");

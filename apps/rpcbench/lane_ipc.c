@@ -95,7 +95,7 @@ ipc_swallow(struct ipc_served *v)
 	uint16_t n = crpc_ipc_server_recv(v->s, now, req, BURST);
 
 	for (uint16_t i = 0; i < n; i++) {
-		lane_read(req[i].data, v->size, false, 0);
+		app_msg_read(req[i].data, v->size, false, 0);
 		crpc_ipc_server_release(v->s, now, req[i].token);
 	}
 	return n;
@@ -105,7 +105,7 @@ ipc_swallow(struct ipc_served *v)
 static void
 ipc_serve_clocked(struct ipc_served *v, const _Atomic uint32_t *over, struct lane_served *out)
 {
-	uint64_t then = crpc_clock_ticks(), now, most = lane_ticks(LANE_TURN_MAX_NS);
+	uint64_t then = crpc_clock_ticks(), now, most = crpc_clock_ns_to_ticks(LANE_TURN_MAX_NS);
 	uint32_t n;
 
 	while (crpc_load_acquire(over) == 0) {
@@ -198,7 +198,7 @@ ipc_take(struct lane_end *e, uint32_t id, uint32_t size, bool check)
 				done[i].len);
 			continue;
 		}
-		e->bad += lane_read(done[i].data, size, check, done[i].cookie);
+		e->bad += app_msg_read(done[i].data, size, check, done[i].cookie);
 	}
 	e->one[id].ack += n;
 	e->calls += n;
@@ -213,7 +213,7 @@ ipc_issue(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
 
 	for (i = 0; i < n; i++) {
 		cookie[i] = lane_word(id, e->one[id].seq + i);
-		lane_fill(cl->msgs + (size_t)i * (size / 8), size, cookie[i]);
+		app_msg_fill(cl->msgs + (size_t)i * (size / 8), size, cookie[i]);
 	}
 	i = crpc_ipc_client_call_burst(
 		cl->c[id], cl->now, cl->msgs, size, size, cookie, (uint16_t)n);
@@ -233,7 +233,7 @@ ipc_issue_one(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
 	uint64_t word = lane_word(id, e->one[id].seq);
 	int rc;
 
-	lane_fill(cl->msgs, size, word);
+	app_msg_fill(cl->msgs, size, word);
 	rc = crpc_ipc_client_call(cl->c[id], crpc_clock_ns(), cl->msgs, size, size, word);
 	if (crpc_likely(rc == 0))
 		e->one[id].seq++;
@@ -250,7 +250,7 @@ ipc_notify(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < n && rc == 0; i++) {
-		lane_fill(cl->msgs, size, lane_word(id, o->seq));
+		app_msg_fill(cl->msgs, size, lane_word(id, o->seq));
 		rc = crpc_ipc_client_notify(cl->c[id], cl->now, cl->msgs, size);
 		o->seq += rc == 0;
 	}
@@ -261,14 +261,15 @@ ipc_notify(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
 }
 
 #define IPC_LOOP(how) {ipc_begin, ipc_take, how, .waits = 4096, .turns = 64}
+static const struct lane_loop loop = IPC_LOOP(ipc_issue);
 
 /* Instances with a constant size, which is what a program that knows its messages has. */
 LANE_INLINE uint64_t
 ipc_calls(struct lane_end *e, uint64_t end, uint32_t size, bool check)
 {
-	static const struct lane_loop many = IPC_LOOP(ipc_issue), one = IPC_LOOP(ipc_issue_one);
+	static const struct lane_loop one = IPC_LOOP(ipc_issue_one);
 
-	return e->conf.mode == LANE_ASYNC ? lane_async(e, end, size, check, &many)
+	return e->conf.mode == LANE_ASYNC ? lane_async(e, end, size, check, &loop)
 					  : lane_sync(e, end, size, check, &one);
 }
 
@@ -285,14 +286,6 @@ ipc_go(struct lane_end *e, uint64_t end, bool check)
 	return size == 32    ? ipc_calls(e, end, 32, false)
 		: size == 64 ? ipc_calls(e, end, 64, false)
 			     : ipc_calls(e, end, size, false);
-}
-
-static void
-ipc_drain(struct lane_end *e, uint64_t end)
-{
-	static const struct lane_loop loop = IPC_LOOP(ipc_issue);
-
-	lane_drain(e, end, &loop);
 }
 
 /* ---- both ---- */
@@ -323,5 +316,5 @@ const struct lane_way lane_ipc = {
 	.oneway = true,
 	.serve = ipc_serve,
 	.go = ipc_go,
-	.drain = ipc_drain,
+	.loop = &loop,
 };

@@ -94,20 +94,4 @@ lane_calls(
 					 : lane_async(e, end, size, check, way);
 }
 
-/** Take answers, make no calls. */
-LANE_INLINE void
-lane_drain(struct lane_end *e, uint64_t end, const struct lane_loop *way)
-{
-	do {
-		way->begin(e);
-		e->open = 0;
-		for (uint32_t i = 0; i < e->conf.active; i++) {
-			if (e->one[i].seq != e->one[i].ack)
-				way->take(e, i, e->conf.size, false);
-			if (e->one[i].seq - e->one[i].ack > e->unsaid)
-				e->open += e->one[i].seq - e->one[i].ack;
-		}
-	} while (e->open != 0 && crpc_clock_ticks() < end && !e->broken);
-}
-
 #endif

@@ -55,7 +55,7 @@ ucx_take_oneway(struct ucx_side *s, uint32_t id, const void *data)
 	struct lane_one *o = &s->base.one[id];
 	uint64_t *msg;
 
-	lane_read(data, s->base.conf.size, false, 0);
+	app_msg_read(data, s->base.conf.size, false, 0);
 	if (++o->ack % s->half != 0)
 		return;
 	msg = ucx_msg(s, id, o->seq++);
@@ -72,7 +72,7 @@ ucx_on_call(void *arg, const void *header, size_t header_len, void *data, size_t
 	uint64_t *msg;
 	uint32_t id;
 
-	id = len == s->base.conf.size ? lane_word_client(lane_load(data, 0)) : UINT32_MAX;
+	id = len == s->base.conf.size ? lane_word_client(app_msg_load(data, 0)) : UINT32_MAX;
 	if (crpc_unlikely(id >= s->base.conf.clients)) {
 		s->failed++;
 		return UCS_OK;
@@ -109,16 +109,16 @@ ucx_on_reply(void *arg, const void *header, size_t header_len, void *data, size_
 	struct ucx_side *s = arg;
 	uint32_t id, want = s->base.oneway ? sizeof(uint64_t) : s->base.conf.size;
 
-	id = len == want ? lane_word_client(lane_load(data, 0)) : UINT32_MAX;
+	id = len == want ? lane_word_client(app_msg_load(data, 0)) : UINT32_MAX;
 	if (crpc_unlikely(id >= s->base.conf.clients)) {
 		s->failed++;
 		return UCS_OK;
 	}
 	if (s->base.oneway) {
-		s->base.one[id].ack = lane_word_seq(lane_load(data, 0));
+		s->base.one[id].ack = lane_word_seq(app_msg_load(data, 0));
 		return UCS_OK;
 	}
-	s->base.bad += lane_read(data, s->base.conf.size, s->base.check,
+	s->base.bad += app_msg_read(data, s->base.conf.size, s->base.check,
 		lane_word(id, s->base.one[id].ack++));
 	s->base.calls++;
 	return UCS_OK;
@@ -133,7 +133,7 @@ ucx_issue(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
 	e->calls += e->oneway ? n : 0;
 	for (; n != 0; n--, e->one[id].seq++) {
 		msg = ucx_msg(s, id, e->one[id].seq);
-		lane_fill(msg, size, lane_word(id, e->one[id].seq));
+		app_msg_fill(msg, size, lane_word(id, e->one[id].seq));
 		ucx_send(s, id, AM_CALL, msg, size);
 	}
 }
@@ -160,12 +160,6 @@ static uint64_t
 ucx_go(struct lane_end *e, uint64_t end, bool check)
 {
 	return lane_calls(e, end, e->conf.size, check, &loop);
-}
-
-static void
-ucx_drain(struct lane_end *e, uint64_t end)
-{
-	lane_drain(e, end, &loop);
 }
 
 /* ---- both ---- */
@@ -228,5 +222,5 @@ const struct lane_way lane_ucx = {
 	.oneway = true,
 	.serve = ucx_serve,
 	.go = ucx_go,
-	.drain = ucx_drain,
+	.loop = &loop,
 };

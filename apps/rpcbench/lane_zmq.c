@@ -158,7 +158,7 @@ zmq_take(struct lane_end *e, uint32_t id, uint32_t size, bool check)
 	for (uint32_t k = 0; k < e->conf.burst && o->seq != o->ack; k++, o->ack++, e->calls++) {
 		if (!zmq_take_one(cl, id, size))
 			return;
-		e->bad += lane_read(cl->msg, size, check, lane_word(id, o->ack));
+		e->bad += app_msg_read(cl->msg, size, check, lane_word(id, o->ack));
 	}
 }
 
@@ -168,7 +168,7 @@ zmq_issue(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
 	struct zmq_clients *cl = (struct zmq_clients *)e;
 
 	for (; n != 0 && !e->broken; n--) {
-		lane_fill(cl->msg, size, lane_word(id, e->one[id].seq++));
+		app_msg_fill(cl->msg, size, lane_word(id, e->one[id].seq++));
 		if (zmq_send(cl->item[id].socket, cl->msg, size, 0) < 0)
 			lane_break(e, "ZeroMQ: %s", app_zmq_why());
 	}
@@ -184,13 +184,6 @@ zmq_go(struct lane_end *e, uint64_t end, bool check)
 	cl->flags = e->conf.mode == LANE_ASYNC ? ZMQ_DONTWAIT : 0;
 	cl->before = UINT64_MAX;
 	return lane_calls(e, end, e->conf.size, check, &loop);
-}
-
-static void
-zmq_drain(struct lane_end *e, uint64_t end)
-{
-	((struct zmq_clients *)e)->flags = 0;
-	lane_drain(e, end, &loop);
 }
 
 /* ---- both ---- */
@@ -226,7 +219,7 @@ clients_close(struct app_lane *l, int side)
 		.files_client = 3,                                                                 \
 		.serve = zmq_serve,                                                                \
 		.go = zmq_go,                                                                      \
-		.drain = zmq_drain,                                                                \
+		.loop = &loop,                                                                \
 	}
 
 ZMQ_LANE(lane_zmq_ipc, "zmq_ipc");

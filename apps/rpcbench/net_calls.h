@@ -100,7 +100,7 @@ refill(struct lane_end *e, struct net_calls *s, uint32_t i, uint64_t now)
 	int rc;
 
 	while (o->seq - o->ack < e->conf.depth) {
-		lane_fill(s->msg, size, lane_word(i, o->seq));
+		app_msg_fill(s->msg, size, lane_word(i, o->seq));
 		rc = API(call)(s->ep[i], now, s->msg, size, size, lane_word(i, o->seq));
 		if (rc == -EAGAIN)
 			return;
@@ -131,7 +131,7 @@ client_step(struct lane_end *e, uint64_t now, bool more)
 					done[k].len);
 				return ended;
 			}
-			e->bad += lane_read(done[k].data, size, e->check, done[k].cookie);
+			e->bad += app_msg_read(done[k].data, size, e->check, done[k].cookie);
 			e->one[i].ack++;
 			s->missing++;
 			e->open--;
@@ -160,7 +160,7 @@ oneway_step(struct lane_end *e, uint64_t now, bool more)
 		lane_break(e, "a one-way request ended");
 	for (i = 0; more && i < e->conf.active; i++)
 		for (uint32_t k = 0; k < e->conf.depth; k++, n++) {
-			lane_fill(s->msg, e->conf.size, lane_word(i, e->one[i].seq));
+			app_msg_fill(s->msg, e->conf.size, lane_word(i, e->one[i].seq));
 			rc = API(notify)(s->ep[i], now, s->msg, e->conf.size);
 			if (rc == -EAGAIN)
 				break;
@@ -191,7 +191,7 @@ server_step(struct lane_end *e, uint64_t now)
 		n = API(recv)(s->ctx, now, req, BURST);
 		for (uint16_t k = 0; k < n; k++) {
 			if (e->oneway) {
-				lane_read(req[k].data, req[k].len, false, 0);
+				app_msg_read(req[k].data, req[k].len, false, 0);
 				rc |= API(release)(s->ctx, now, req[k].token);
 			} else {
 				rc |= API(reply)(

@@ -100,7 +100,7 @@ message_post(struct lane_end *e, uint32_t len, uint32_t n, uint64_t number)
 	struct net_raw *s = (struct net_raw *)e;
 	struct crpc_rdma_wr wr[MESSAGES];
 
-	lane_fill(s->base.buf, len, number);
+	app_msg_fill(s->base.buf, len, number);
 	for (uint32_t i = 0; i < n; i++)
 		wr[i] = (struct crpc_rdma_wr){.op = CRPC_RDMA_WRITE_IMM,
 			.flags = len != 0 ? CRPC_RDMA_WR_INLINE : 0,
@@ -134,10 +134,11 @@ message_poll(struct lane_end *e, uint32_t *sends, uint32_t *recvs, uint32_t *num
 
 /* One write or read at a time of the peer's memory, until it is complete. */
 static uint32_t
-bulk_step(struct lane_end *e, bool more, uint8_t op)
+bulk_step(struct lane_end *e, uint64_t now, bool more)
 {
 	struct net_raw *s = (struct net_raw *)e;
-	const struct crpc_rdma_wr wr = {.op = op,
+	const struct crpc_rdma_wr wr = {
+		.op = e->lane->way == &net_read.base ? CRPC_RDMA_READ : CRPC_RDMA_WRITE,
 		.flags = CRPC_RDMA_WR_SIGNAL,
 		.num_sge = 1,
 		.raddr = s->peer.raddr,
@@ -152,18 +153,6 @@ bulk_step(struct lane_end *e, bool more, uint8_t op)
 	if (more && e->open == 0 && !e->broken)
 		e->open += crpc_rdma_post(s->qp, &wr, 1);
 	return sends;
-}
-
-static uint32_t
-write_step(struct lane_end *e, uint64_t now, bool more)
-{
-	return bulk_step(e, more, CRPC_RDMA_WRITE);
-}
-
-static uint32_t
-read_step(struct lane_end *e, uint64_t now, bool more)
-{
-	return bulk_step(e, more, CRPC_RDMA_READ);
 }
 
 static void
@@ -185,5 +174,5 @@ raw_ledger(const struct lane_end *e, struct lane_ledger *l)
 
 RAW_WAY(net_write_imm, "write_imm", LANE_RATE, rate_step);
 RAW_WAY(net_write_imm_lat, "write_imm_lat", LANE_LATENCY, lat_step);
-RAW_WAY(net_write, "write", LANE_BYTES, write_step);
-RAW_WAY(net_read, "read", LANE_BYTES, read_step);
+RAW_WAY(net_write, "write", LANE_BYTES, bulk_step);
+RAW_WAY(net_read, "read", LANE_BYTES, bulk_step);

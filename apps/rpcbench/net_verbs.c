@@ -275,7 +275,7 @@ message_post(struct lane_end *e, uint32_t len, uint32_t n, uint64_t number)
 		.addr = (uint64_t)(uintptr_t)s->base.buf, .length = len, .lkey = s->mr->lkey};
 	struct ibv_send_wr wr[MESSAGES], *bad;
 
-	lane_fill(s->base.buf, len, number);
+	app_msg_fill(s->base.buf, len, number);
 	for (uint32_t i = 0; i < n; i++) {
 		wr[i] = (struct ibv_send_wr){.sg_list = &sge,
 			.num_sge = 1,
@@ -313,7 +313,7 @@ message_poll(struct lane_end *e, uint32_t *sends, uint32_t *recvs, uint32_t *num
 			lane_break(e, "a completion failed: %s", ibv_wc_status_str(wc[i].status));
 		} else if (wc[i].opcode == IBV_WC_RECV) {
 			slot[back] = wc[i].wr_id;
-			*number = (uint32_t)lane_load(
+			*number = (uint32_t)app_msg_load(
 				s->slots + slot[back++] * SLOT + (s->ud ? GRH : 0), 0);
 			*recvs += 1;
 		} else {

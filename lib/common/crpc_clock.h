@@ -59,6 +59,13 @@ crpc_clock_ticks_to_ns(uint64_t ticks)
 	return (uint64_t)(((unsigned __int128)ticks * crpc_clock.mult) >> 32);
 }
 
+/** Ticks of the counter in @p ns nanoseconds. */
+static inline double
+crpc_clock_ns_to_ticks(double ns)
+{
+	return ns * 4294967296.0 / (double)crpc_clock.mult;
+}
+
 /** Nanoseconds since crpc_clock_init(). */
 static inline uint64_t
 crpc_clock_ns(void)
