@@ -131,12 +131,11 @@ kv_report_head(const struct kv_options *o, const struct kv_conditions *cond,
 {
 	bool device = r->device[0] != '\0';
 	json_t *row = json_object();
-	char cpu[128], text[512];
+	struct app_out out = {0};
+	char lcores[200];
 
-	app_env_cpu(cpu, sizeof(cpu));
-	snprintf(text, sizeof(text), "%s %s (%s), %s, lcores %s of rank 0", cond->app, CRPC_VERSION,
-		app_env_commit(), cpu, r->lcores);
-	app_out_text(2, text);
+	snprintf(lcores, sizeof(lcores), "%s of rank 0", r->lcores);
+	app_out_open(&out, cond->app, "lcores", lcores, NULL);
 	printf("%u rank%s of %u daemon%s, %u clients x QD %u each\n", ranks, ranks == 1 ? "" : "s",
 		(unsigned int)o->daemons, o->daemons == 1 ? "" : "s", (unsigned int)o->clients,
 		(unsigned int)o->qd);
@@ -244,15 +243,6 @@ row_of(const struct kv_conditions *cond, const char *record, const struct kv_res
 	return row;
 }
 
-static int
-row_end(FILE *json, json_t *row)
-{
-	if (json != NULL)
-		return app_json_write(json, row);
-	json_decref(row);
-	return 0;
-}
-
 /* A row for each way of an operation, and what did not go well. */
 static void
 print(const struct kv_conditions *cond, const char *label, const struct kv_result *r,
@@ -321,7 +311,7 @@ kv_report(FILE *json, const struct kv_conditions *cond, const struct kv_options 
 	}
 	if (label != NULL)
 		print(cond, label, r, row);
-	return row_end(json, row);
+	return app_json_write(json, row);
 }
 
 int
@@ -340,7 +330,7 @@ kv_report_daemon(
 	add_requests(row, &c->of);
 	if (app_opt_verbose)
 		app_out_pairs(row, NULL);
-	return row_end(json, row);
+	return app_json_write(json, row);
 }
 
 static int

@@ -213,12 +213,6 @@ app_series_add(struct app_series *s, const struct app_slice *slice)
 }
 
 void
-app_series_clear(struct app_series *s)
-{
-	s->n = 0;
-}
-
-void
 app_series_fini(struct app_series *s)
 {
 	free(s->slice);
@@ -263,36 +257,32 @@ app_figure_of(double *v, uint32_t n)
 }
 
 /* Median and spread of the slices' values, or of the ping-pongs around them. */
-static void
-figure_of(const struct app_series *s, enum app_state state, bool line, struct app_figure *figure)
+static struct app_figure
+figure_of(const struct app_series *s, enum app_state state, bool line)
 {
 	double *v = calloc((size_t)s->n + 1, sizeof(*v));
+	struct app_figure figure;
 	uint32_t n = 0;
 
-	*figure = (struct app_figure){0};
-	if (v == NULL)
-		return;
-	for (uint32_t i = 0; i < s->n; i++)
+	for (uint32_t i = 0; v != NULL && i < s->n; i++)
 		if (counts(&s->slice[i], state))
 			v[n++] = line ? (s->slice[i].line_ns[0] + s->slice[i].line_ns[1]) / 2
 				      : s->slice[i].value;
-	*figure = app_figure_of(v, n);
+	figure = app_figure_of(v, n);
 	free(v);
+	return figure;
 }
 
-void
-app_series_figure(const struct app_series *s, enum app_state state, struct app_figure *figure)
+struct app_figure
+app_series_figure(const struct app_series *s, enum app_state state)
 {
-	figure_of(s, state, false, figure);
+	return figure_of(s, state, false);
 }
 
 double
 app_series_median(const struct app_series *s, enum app_state state)
 {
-	struct app_figure f;
-
-	figure_of(s, state, false, &f);
-	return f.median;
+	return figure_of(s, state, false).median;
 }
 
 double
@@ -313,10 +303,7 @@ app_series_ratio(const struct app_series *a, const struct app_series *b, enum ap
 double
 app_series_line_ns(const struct app_series *s, enum app_state state)
 {
-	struct app_figure f;
-
-	figure_of(s, state, true, &f);
-	return f.median;
+	return figure_of(s, state, true).median;
 }
 
 uint32_t

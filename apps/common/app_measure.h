@@ -14,7 +14,7 @@
  *     for each round, for each subject
  *             run a slice; app_series_add(&series[i], &slice)
  *     app_trial_end(&trial, series, n)               which state, and whether it was quiet
- *     app_series_figure(&series[i], trial.state, &figure)
+ *     app_series_figure(&series[i], trial.state)
  *
  * The court is where two cores play the ping-pong: in memory that both reach, threads of one
  * process or not. Sources: none; the ping-pong is what every such probe does.
@@ -120,10 +120,7 @@ struct app_figure {
 /** Append a slice: 0 or -ENOMEM. */
 int app_series_add(struct app_series *s, const struct app_slice *slice);
 
-/** Forget the slices, keep the memory. */
-void app_series_clear(struct app_series *s);
-
-/** Free the memory. */
+/** Free the memory; n = 0 forgets the slices and keeps it. */
 void app_series_fini(struct app_series *s);
 
 /** The middle of some, which are put in order; 0 if there is none. */
@@ -144,7 +141,7 @@ struct app_figure app_figure_of(double *v, uint32_t n);
 enum app_state app_series_state(const struct app_series *s, uint32_t n, uint32_t count[APP_STATES]);
 
 /** Median and spread of the slices in a state; APP_STATE_MIXED: of all slices. */
-void app_series_figure(const struct app_series *s, enum app_state state, struct app_figure *figure);
+struct app_figure app_series_figure(const struct app_series *s, enum app_state state);
 
 /** The median alone; 0 without any slice. */
 double app_series_median(const struct app_series *s, enum app_state state);

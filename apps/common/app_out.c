@@ -96,9 +96,8 @@ void
 app_row_series(json_t *row, const char *key, const struct app_series *s, const struct app_trial *t,
 	const char *unit)
 {
-	struct app_figure f;
+	struct app_figure f = app_series_figure(s, t->state);
 
-	app_series_figure(s, t->state, &f);
 	app_row_figure(row, key, &f, unit);
 }
 
@@ -510,7 +509,7 @@ app_out_rows(struct app_out *out, const char *title, const struct app_trial *t, 
 	if (json_array_size(rows) != 0)
 		print_table(title, t, rows);
 	json_array_foreach (rows, i, row)
-		if (out->json != NULL && rc == 0)
+		if (rc == 0)
 			rc = app_json_write(out->json, json_incref(row));
 	json_decref(rows);
 	return rc;
@@ -567,10 +566,7 @@ app_out_target(struct app_out *out, const struct app_trial *trial, const struct 
 		"value", t->value < 0 ? json_null() : json_real(t->value), "bound", t->bound,
 		"at_most", t->at_most, "verdict", verdict, "why", t->why);
 	json_object_update(row, out->common);
-	if (out->json != NULL)
-		return app_json_write(out->json, row);
-	json_decref(row);
-	return 0;
+	return app_json_write(out->json, row);
 }
 
 int

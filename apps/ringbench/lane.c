@@ -168,9 +168,8 @@ ring_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 	double line_ns = app_series_line_ns(&base->series[0], g->trial.state), ns;
 	double rte = rte_best(g, latency);
 	double line = app_series_median(&g->lane[0]->series[0], g->trial.state);
-	struct app_figure f;
+	struct app_figure f = app_series_figure(&base->series[0], g->trial.state);
 
-	app_series_figure(&base->series[0], g->trial.state, &f);
 	app_row_set(row, "{s:s,s:i,s:i,s:i,s:i,s:i}", "pattern", rb_pattern_names[c->pattern],
 		"size", c->size, "burst", c->burst, "depth", c->inflight, "slots", c->depth,
 		"nodes", nodes ? c->nodes : 2);

@@ -136,9 +136,8 @@ ipc_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 	double line_ns = app_series_line_ns(&base->series[LANE_VALUE], g->trial.state);
 	bool sync = l->c.mode == LANE_SYNC;
 	static struct crpc_hist hist;
-	struct app_figure f;
+	struct app_figure f = app_series_figure(&base->series[LANE_VALUE], g->trial.state);
 
-	app_series_figure(&base->series[LANE_VALUE], g->trial.state, &f);
 	app_row_set(row, "{s:s,s:i,s:i,s:i,s:i,s:i}", "mode", modes[l->c.mode], "clients",
 		l->c.clients, "active", l->c.active, "depth", l->c.depth, "burst", l->c.burst,
 		"size", l->c.size);

@@ -241,7 +241,7 @@ size_run(struct allocation *a, struct app_out *out, uint64_t size)
 	/* The first round warms the caches of the kernel, the arena and the heaps. */
 	rc = round_run(a);
 	for (uint64_t round = 0; round < a->point.nseries; round++)
-		app_series_clear(&a->point.series[round].value);
+		a->point.series[round].value.n = 0;
 	for (uint64_t round = 0; round < a->o->repeat && rc == 0 && app_stopped() == 0; round++)
 		rc = round_run(a);
 	if (rc != 0)
@@ -257,16 +257,12 @@ arena_open(struct allocation *a, uint64_t largest)
 	const struct crpc_arena_conf conf = {
 		.max_members = 1, .max_block = crpc_max(largest, UINT64_C(1) << 20)};
 	const struct crpc_arena_join_conf join = {.cache_bytes = bytes};
-	struct crpc_shm_conf shm = {.memfd = true,
-		.prefault = true,
-		.name = a->name + 1,
-		.kind = CRPC_SHM_KIND('B', 'N', 'C', 'H')};
+	size_t len = crpc_arena_size(&conf, bytes);
 
-	shm.size = ARENA_OFF + crpc_arena_size(&conf, bytes);
-	a->seg = crpc_shm_create(&shm);
+	a->seg = sb_segment(ARENA_OFF + len, true, false);
 	if (a->seg == NULL)
 		return app_fail("%s; give a smaller --size", crpc_log_last());
-	if (crpc_arena_format(a->seg, ARENA_OFF, shm.size - ARENA_OFF, &conf) != 0)
+	if (crpc_arena_format(a->seg, ARENA_OFF, len, &conf) != 0)
 		return app_fail("%s", crpc_log_last());
 	crpc_shm_ready(a->seg);
 	a->arena = crpc_arena_attach(a->seg, ARENA_OFF);

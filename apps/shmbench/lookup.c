@@ -10,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "app_fail.h"
 #include "app_keys.h"
@@ -118,16 +117,9 @@ plan(uint32_t most, uint32_t *count)
 static int
 points_open(struct point *p, uint32_t n, uint64_t size)
 {
-	char name[CRPC_SHM_NAME_MAX];
-	struct crpc_shm_conf conf = {.name = name,
-		.memfd = true,
-		.size = size,
-		.kind = CRPC_SHM_KIND('B', 'N', 'C', 'H')};
-	struct crpc_shm *seg;
+	struct crpc_shm *seg = sb_segment(size, false, false);
 	int rc = 0;
 
-	snprintf(name, sizeof(name), "shmbench.%d", (int)getpid());
-	seg = crpc_shm_create(&conf);
 	if (seg == NULL)
 		return app_fail("%s; give a smaller --size", crpc_log_last());
 	for (uint32_t i = 0; i < n && rc == 0; i++) {

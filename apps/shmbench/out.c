@@ -1,7 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From figures of slices to rows. */
+/* From figures of slices to rows; the segments that the benchmarks use. */
+#include <stdio.h>
+#include <unistd.h>
+
 #include "app_fail.h"
 #include "app_out.h"
+#include "crpc_shm.h"
 #include "shmbench.h"
 
 void
@@ -26,7 +30,7 @@ sb_point_add(struct sb_point *p, const char *method, const char *place)
 
 	s->method = method;
 	s->place = place;
-	app_series_clear(&s->value);
+	s->value.n = 0;
 	s->other = NULL;
 	return s;
 }
@@ -43,10 +47,9 @@ static json_t *
 row_of(const struct app_out *out, const struct sb_point *p, const struct sb_series *s)
 {
 	json_t *row = app_row(out, "result", &p->trial);
-	struct app_figure f;
+	struct app_figure f = app_series_figure(&s->value, APP_STATE_MIXED);
 
 	/* One thread's: what two cores are apart does not matter. */
-	app_series_figure(&s->value, APP_STATE_MIXED, &f);
 	app_row_set(row, "{s:s,s:s*,s:s,s:I,s:I}", "method", s->method, "place", s->place, "bench",
 		sb_bench_names[p->bench], "size", (json_int_t)p->size, "segments",
 		(json_int_t)p->segments);
@@ -76,4 +79,19 @@ sb_point_end(struct sb_point *p, struct app_out *out)
 		if (p->series[i].value.n != 0)
 			json_array_append_new(rows, row_of(out, p, &p->series[i]));
 	return app_out_rows(out, NULL, t, rows) == 0 ? 0 : APP_EXIT_RUN;
+}
+
+struct crpc_shm *
+sb_segment(uint64_t size, bool prefault, bool huge)
+{
+	char name[CRPC_SHM_NAME_MAX];
+	const struct crpc_shm_conf conf = {.name = name,
+		.memfd = true,
+		.prefault = prefault,
+		.huge = huge,
+		.size = size,
+		.kind = CRPC_SHM_KIND('B', 'N', 'C', 'H')};
+
+	snprintf(name, sizeof(name), "shmbench.%d", (int)getpid());
+	return crpc_shm_create(&conf);
 }

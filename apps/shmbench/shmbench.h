@@ -73,6 +73,7 @@ struct sb_point {
 };
 
 struct app_out;
+struct crpc_shm;
 /* Begin a point; forgets the last one's figures. */
 void sb_point_begin(struct sb_point *p, const struct sb_opt *o, uint64_t size, uint64_t segments);
 /* Add a method, and later its figures. */
@@ -80,6 +81,9 @@ struct sb_series *sb_point_add(struct sb_point *p, const char *method, const cha
 void sb_series_put(struct sb_series *s, double value);
 /* Print it: table and JSON. 0 or APP_EXIT_RUN. */
 int sb_point_end(struct sb_point *p, struct app_out *out);
+
+/* A segment without a name in a file system; NULL after crpc_err(). */
+struct crpc_shm *sb_segment(uint64_t size, bool prefault, bool huge);
 
 /* ---- the benchmarks: 0, or an exit code after one line on stderr ---- */
 

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include "app_fail.h"
 #include "crpc_file.h"
@@ -79,17 +78,7 @@ private_open(struct place *p, uint64_t size, int advice, uint64_t huge)
 static int
 segment_open(struct transfer *t, uint64_t size, bool huge)
 {
-	struct crpc_shm_conf conf = {.name = "shmbench",
-		.memfd = true,
-		.prefault = true,
-		.huge = huge,
-		.size = HEAD + 2 * size,
-		.kind = CRPC_SHM_KIND('B', 'N', 'C', 'H')};
-	char name[CRPC_SHM_NAME_MAX];
-
-	snprintf(name, sizeof(name), "shmbench.%d", (int)getpid());
-	conf.name = name;
-	t->seg = crpc_shm_create(&conf);
+	t->seg = sb_segment(HEAD + 2 * size, true, huge);
 	if (t->seg == NULL)
 		return app_fail("%s; give a smaller --size%s", crpc_log_last(),
 			huge ? ", or leave --huge out" : "");
@@ -152,12 +141,6 @@ prepare(struct transfer *t, const struct place *p, uint64_t size)
 	memset(p->to, (uint8_t)(t->round + 1), size);
 }
 
-static void
-compare(struct transfer *t, const struct place *p, uint64_t size)
-{
-	t->wrong += memcmp(p->from, p->to, size) != 0;
-}
-
 /* One round: every way, every place, one slice each. */
 static void
 round_run(struct transfer *t, const struct sb_opt *o, uint32_t round)
@@ -176,7 +159,7 @@ round_run(struct transfer *t, const struct sb_opt *o, uint32_t round)
 		slice(c, p, point->size, o->count, WARM_NS);
 		sb_series_put(&point->series[i], slice(c, p, point->size, o->count, SLICE_NS));
 		if (o->verify)
-			compare(t, p, point->size);
+			t->wrong += memcmp(p->from, p->to, point->size) != 0;
 	}
 }
 

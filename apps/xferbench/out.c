@@ -80,10 +80,9 @@ xb_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 	const struct xb_lane *x = (const struct xb_lane *)l;
 	const struct app_lane *limit = xb_group_find(g, XB_MEMCPY);
 	const struct app_case *p = l->c;
-	struct app_figure f;
+	struct app_figure f = app_series_figure(&l->series[XB_RATE], g->trial.state);
 	char text[96];
 
-	app_series_figure(&l->series[XB_RATE], g->trial.state, &f);
 	app_row_set(row, "{s:s*,s:I,s:b,s:i}", "path",
 		xb_copies(p->transport) ? NULL : xb_path_names[p->path], "size",
 		(json_int_t)p->size, "both_directions", (int)p->both, "depth", p->depth);

@@ -60,7 +60,7 @@ subjects_are_compared_in_one_state(void **state)
 	assert_int_equal(count[APP_STATE_NEAR], 6);
 	assert_int_equal(count[APP_STATE_FAR], 4);
 	assert_int_equal(count[APP_STATE_MIXED], 1);
-	app_series_clear(&s[1]);
+	s[1].n = 0;
 	add(&s[1], 1, NEAR, FAR, 0);
 	assert_int_equal(app_series_state(s, 3, count), APP_STATE_MIXED);
 	for (i = 0; i < 3; i++)
@@ -75,18 +75,18 @@ figures_are_of_their_state_alone(void **state)
 	struct app_figure f;
 	uint32_t i;
 
-	app_series_figure(&s, APP_STATE_NEAR, &f);
+	f = app_series_figure(&s, APP_STATE_NEAR);
 	assert_int_equal(f.n, 0);
 	assert_true(f.median == 0);
 	for (i = 0; i < CRPC_DIM(near); i++)
 		add(&s, near[i], NEAR, NEAR + 10 * i, i);
 	add(&s, 1000, FAR, FAR, 0);
 	add(&s, 2000, NEAR, FAR, 0);
-	app_series_figure(&s, APP_STATE_NEAR, &f);
+	f = app_series_figure(&s, APP_STATE_NEAR);
 	assert_true(f.n == 4 && f.median == 6 && f.min == 3 && f.max == 9);
-	app_series_figure(&s, APP_STATE_FAR, &f);
+	f = app_series_figure(&s, APP_STATE_FAR);
 	assert_true(f.n == 1 && f.median == 1000);
-	app_series_figure(&s, APP_STATE_MIXED, &f); /* All of them. */
+	f = app_series_figure(&s, APP_STATE_MIXED); /* All of them. */
 	assert_true(f.n == 6 && f.median == 8 && f.max == 2000);
 	assert_true(app_series_line_ns(&s, APP_STATE_FAR) == FAR);
 	assert_int_equal(app_series_disturbed(&s), 2);
@@ -103,7 +103,7 @@ a_series_grows(void **state)
 
 	for (i = 0; i < 5001; i++)
 		add(&s, i, NEAR, NEAR, 0);
-	app_series_figure(&s, APP_STATE_NEAR, &f);
+	f = app_series_figure(&s, APP_STATE_NEAR);
 	assert_true(f.n == 5001 && f.median == 2500 && f.max == 5000);
 	app_series_fini(&s);
 }
