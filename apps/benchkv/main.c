@@ -35,10 +35,9 @@ static int
 start(struct kv_main *m)
 {
 	struct kv_rank *r = &m->rank;
-	int rc;
-
-	rc = app_lcore_start(&r->boot, &m->args, r->opt.device,
+	int rc = app_lcore_start(&r->boot, &m->args, r->opt.device,
 		(uint32_t)(r->opt.daemons + r->opt.clients), &r->cores, &r->shared);
+
 	if (rc != 0)
 		return rc;
 	app_lcore_text(&r->cores, r->lcores, sizeof(r->lcores));

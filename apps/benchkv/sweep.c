@@ -20,9 +20,8 @@ kv_sweep_parse(struct kv_sweep *s, const char *spec, uint32_t passes, int argc, 
 {
 	struct app_sweep_point p;
 	struct kv_options o;
-	int rc;
+	int rc = app_sweep_parse(&s->plan, spec, passes);
 
-	rc = app_sweep_parse(&s->plan, spec, passes);
 	for (uint32_t i = 0; i < s->plan.points && rc == 0; i++) {
 		app_sweep_point(&s->plan, i, &p);
 		rc = kv_sweep_options(&p, argc, argv, &o);

@@ -175,9 +175,8 @@ static int
 eal_refused(const struct app_args *args, char *text, bool no_huge)
 {
 	bool about_args = strstr(text, "Usage:") != NULL;
-	const char *cause;
+	const char *cause = capture_cause(text);
 
-	cause = capture_cause(text);
 	if (about_args)
 		return app_fail_once(
 			"DPDK refused its arguments: %s; EAL arguments come before the "

@@ -622,9 +622,9 @@ client_poll_all(struct app_load *load, struct app_load_client *c, uint32_t conn,
 	unsigned int mode)
 {
 	struct crpc_done done[APP_LOAD_DEPTH_MAX];
-	uint32_t n;
+	uint32_t n = crpc_ipc_client_poll(
+		c->ipc[conn], turn->now, done, (uint16_t)load->conf->depth);
 
-	n = crpc_ipc_client_poll(c->ipc[conn], turn->now, done, (uint16_t)load->conf->depth);
 	if (crpc_unlikely(c->arena[conn] != NULL))
 		crpc_kv_blocks_answers(c->ipc[conn], done, n);
 	for (uint32_t k = 0; k < n; k++)
@@ -662,9 +662,8 @@ INLINE uint32_t
 link_poll(struct app_load *load, struct turn *turn, unsigned int mode)
 {
 	struct crpc_done done[LINK_BURST];
-	uint32_t n;
+	uint32_t n = load->ops->poll(load->link, turn->now, done, LINK_BURST);
 
-	n = load->ops->poll(load->link, turn->now, done, LINK_BURST);
 	for (uint32_t k = 0; k < n; k++) {
 		if (crpc_unlikely(done[k].cookie >> 8 >= load->n)) /* None of our calls. */
 			continue;

@@ -623,10 +623,9 @@ static void
 stranger_hello(struct kvd_cluster *c, struct stranger *s, uint64_t now)
 {
 	uint32_t r = s->hello.rank, self = c->hello.rank;
-	enum kvd_hello_is is;
 	char why[256];
+	enum kvd_hello_is is = kvd_hello_check(&c->hello, &s->hello, self + 1, c->ranks, why);
 
-	is = kvd_hello_check(&c->hello, &s->hello, self + 1, c->ranks, why);
 	if (is == KVD_HELLO_GOOD && !is_address(c, r, &s->from)) {
 		snprintf(why, sizeof(why), "it is not at the address of rank %u in --hosts", r);
 		is = KVD_HELLO_OTHER;

@@ -164,10 +164,9 @@ static int
 access_read(struct kvd_config *c)
 {
 	const struct group *group;
-	unsigned long v;
 	char *end;
+	unsigned long v = strtoul(c->mode_text, &end, 8);
 
-	v = strtoul(c->mode_text, &end, 8);
 	if (*end != '\0' || (v != 0600 && v != 0660 && v != 0666))
 		return app_fail_once("--access '%s': expected 0600, 0660 or 0666", c->mode_text);
 	c->mode = (mode_t)v;

@@ -23,7 +23,6 @@ _Atomic int kvd_hangup;
 static void
 on_hangup(int sig)
 {
-	(void)sig;
 	crpc_store_relaxed(&kvd_hangup, 1);
 }
 
@@ -39,8 +38,6 @@ handle_health(const char *cmd, const char *params, struct rte_tel_data *d)
 	static const char *const states[] = {"starting", "serving", "draining"};
 	struct kvd_health *h = &kvd_health;
 
-	(void)cmd;
-	(void)params;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "state", states[crpc_load_relaxed(&h->state)]);
 	rte_tel_data_add_dict_u64(d, "rank", crpc_load_relaxed(&h->rank));

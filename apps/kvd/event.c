@@ -65,7 +65,6 @@ write_line(const char *type, const char *line)
 static void
 sink(enum crpc_log_level level, const char *type, const char *line)
 {
-	(void)level;
 	if (pthread_equal(pthread_self(), control))
 		write_line(type, line);
 	else

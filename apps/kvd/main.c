@@ -349,9 +349,8 @@ drain(struct kvd *k)
 static int
 run(struct kvd *k)
 {
-	int rc;
+	int rc = identify(k);
 
-	rc = identify(k);
 	if (rc == 0)
 		rc = app_lcore_start(&k->boot, &k->args, k->conf.device, k->hello.daemons + 1,
 			&k->cores, &k->shared);
@@ -386,8 +385,6 @@ run(struct kvd *k)
 static void
 help(int argc, char *const *argv)
 {
-	(void)argc;
-	(void)argv;
 	kvd_config_help();
 }
 

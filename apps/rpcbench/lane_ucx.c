@@ -70,9 +70,9 @@ ucx_on_call(void *arg, const void *header, size_t header_len, void *data, size_t
 {
 	struct ucx_side *s = arg;
 	uint64_t *msg;
-	uint32_t id;
+	uint32_t id = len == s->base.conf.size ? lane_word_client(app_msg_load(data, 0))
+					       : UINT32_MAX;
 
-	id = len == s->base.conf.size ? lane_word_client(app_msg_load(data, 0)) : UINT32_MAX;
 	if (crpc_unlikely(id >= s->base.conf.clients)) {
 		s->failed++;
 		return UCS_OK;

@@ -19,7 +19,6 @@ endpoint_new(const struct net_calls *s, uint32_t i)
 static bool
 has_unsent(const struct crpc_udrpc_ep *ep)
 {
-	(void)ep;
 	return false;
 }
 

@@ -224,12 +224,11 @@ rc_connect(struct net_verbs *s)
 		.rnr_retry = 7,
 		.sq_psn = PSN,
 		.max_rd_atomic = 4};
-	int rc;
-
-	rc = ibv_modify_qp(s->qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
+	int rc = ibv_modify_qp(s->qp, &rtr, IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU |
 						IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
 						IBV_QP_MAX_DEST_RD_ATOMIC |
 						IBV_QP_MIN_RNR_TIMER);
+
 	if (rc == 0)
 		rc = ibv_modify_qp(s->qp, &rts, IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT |
 							IBV_QP_RNR_RETRY | IBV_QP_SQ_PSN |

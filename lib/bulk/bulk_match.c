@@ -23,9 +23,8 @@ peer_slot(struct crpc_bulk_conn *conn, uint64_t id)
 struct bulk_peer *
 __crpc_bulk_peer_find(struct crpc_bulk_conn *conn, uint64_t id)
 {
-	struct bulk_peer *peer;
+	struct bulk_peer *peer = peer_slot(conn, id);
 
-	peer = peer_slot(conn, id);
 	if (peer == NULL)
 		return NULL;
 	if (peer->id == id)

@@ -149,11 +149,10 @@ piece_post(struct crpc_bulk_conn *conn, struct bulk_op *op, uint64_t off, uint32
 	const struct crpc_rdma_mr *mr = req->mr[op->rail % conn->b->conf.nports];
 	uint64_t cookie = (uint64_t)CRPC_BULK_COOKIE << 48 | (uint64_t)conn->index << 38 |
 		(uint64_t)(op - conn->tx.op) << 30 | (op->turn & TURN_MASK);
-	int rc;
-
-	rc = req->recv
+	int rc = req->recv
 		? crpc_copyrpc_get(ep, conn->b->now, mr, req->buf + off, len, raddr, rkey, cookie)
 		: crpc_copyrpc_put(ep, conn->b->now, mr, req->buf + off, len, raddr, rkey, cookie);
+
 	if (rc == 0)
 		op->puts++;
 	else if (rc != -EAGAIN)

@@ -105,9 +105,8 @@ crpc_flux_call_burst(struct crpc_flux_ep *ep, uint64_t now_ns, const void *msgs,
 {
 	struct crpc_rpc_counts *counts = &ep->node->stats.rpc;
 	uint32_t room, k;
-	int rc;
+	int rc = check(ep, len, resp_max, &room);
 
-	rc = check(ep, len, resp_max, &room);
 	if (crpc_unlikely(rc != 0 && rc != -EAGAIN))
 		return 0;
 	k = room < n ? room : n;

@@ -254,10 +254,9 @@ uint16_t
 crpc_kv_poll(struct crpc_kv *kv, struct crpc_kv_done *done, uint16_t n)
 {
 	struct crpc_done ipc[CRPC_BURST_MAX];
-	uint16_t k;
-
-	k = crpc_ipc_client_poll(
+	uint16_t k = crpc_ipc_client_poll(
 		kv->ipc, crpc_clock_ns(), ipc, (uint16_t)crpc_min(n, CRPC_BURST_MAX));
+
 	if (kv->blocks.cache != NULL)
 		crpc_kv_blocks_answers(kv->ipc, ipc, k);
 	for (uint16_t i = 0; i < k; i++)

@@ -96,9 +96,8 @@ __crpc_kv_store_create(const struct kv_store_conf *conf)
 		.socket_id = conf->socket,
 		.extra_flag = RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
 	};
-	struct kv_store *s;
+	struct kv_store *s = crpc_mem_alloc("kv_store", sizeof(*s), CRPC_CACHE_GUARD, NULL);
 
-	s = crpc_mem_alloc("kv_store", sizeof(*s), CRPC_CACHE_GUARD, NULL);
 	if (s == NULL)
 		goto err;
 	s->secret = params.hash_func_init_val;

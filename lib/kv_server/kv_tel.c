@@ -143,7 +143,6 @@ handle_stats(const char *cmd, const char *params, struct rte_tel_data *d)
 	uint32_t daemons = crpc_load_acquire(&live_daemons), from, to, i, k; /* A1 pairs with R1 */
 	struct counters c = {0};
 
-	(void)cmd;
 	if (parse_daemon(params, daemons, &from, &to) != 0)
 		return -EINVAL;
 	for (i = from; i < to; i++)

@@ -465,9 +465,8 @@ calls_turn(struct crpc_tensor_bulk *n, uint64_t now_ns)
 {
 	struct crpc_done done[BURST];
 	struct crpc_req req[BURST];
-	uint16_t k;
+	uint16_t k = crpc_copyrpc_poll(n->conf.ctx, now_ns, done, BURST);
 
-	k = crpc_copyrpc_poll(n->conf.ctx, now_ns, done, BURST);
 	k = crpc_bulk_take_done(n->conf.bulk, now_ns, done, k);
 	for (uint16_t i = 0; i < k; i++)
 		call_take(n, now_ns, &done[i]);

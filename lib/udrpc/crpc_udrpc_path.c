@@ -240,12 +240,11 @@ req_take(struct crpc_udrpc_ep *ep, const struct wire_pkt *h, const uint8_t *data
 static inline uint16_t
 packet_take(struct crpc_udrpc *ctx, const struct crpc_rdma_cqe *cqe, struct crpc_done *done)
 {
-	struct crpc_udrpc_ep *ep;
 	const uint8_t *data = cqe->data;
 	uint32_t bytes = cqe->byte_len - WIRE_HEAD;
 	struct wire_pkt h;
+	struct crpc_udrpc_ep *ep = packet_check(ctx, data, cqe->byte_len, &h);
 
-	ep = packet_check(ctx, data, cqe->byte_len, &h);
 	if (crpc_unlikely(ep == NULL))
 		return 0;
 	data += WIRE_HEAD;

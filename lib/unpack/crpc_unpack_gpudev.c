@@ -217,10 +217,9 @@ objects_make(struct gpu *g)
 static int
 gpu_create(const struct crpc_unpack_conf *conf, void **state)
 {
-	struct gpu *g;
 	int rc;
+	struct gpu *g = calloc(1, sizeof(*g));
 
-	g = calloc(1, sizeof(*g));
 	if (g == NULL)
 		return -ENOMEM;
 	/* Number 0 is what places that were never used have. */
