@@ -181,7 +181,8 @@ record(struct app_load *load, struct app_records *records, const struct kv_optio
 
 	if (o->history == NULL)
 		return 0;
-	rc = app_records_open(records, o->history, o->history_ops, APP_KEYS_MAX, app_env_shared_ns);
+	rc = app_records_open(records, o->history, o->history_ops, APP_KEYS_MAX,
+		crpc_clock_monotonic_ns);
 	if (rc != 0)
 		return app_fail("--history: cannot make %s: %s; give another FILE, or fewer "
 				"--history-ops",

@@ -10,6 +10,7 @@
 #include "app_env.h"
 #include "app_kv.h"
 #include "app_lcore.h"
+#include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_mem.h"
 #include "map.h"
@@ -267,7 +268,7 @@ open_records(struct kv_rank *r, struct kv_seat *s)
 		return 0;
 	snprintf(path, sizeof(path), "%s.%u.%u", r->opt.history, r->boot.rank, s->lcore);
 	rc = app_records_open(records, path, r->opt.history_ops, (uint32_t)r->opt.history_keys,
-		app_env_shared_ns);
+		crpc_clock_monotonic_ns);
 	if (rc != 0)
 		return app_fail("--history: cannot make %s of %llu MiB: %s; give another PATH, or "
 				"fewer --history-ops",

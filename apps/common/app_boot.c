@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <pmix.h>
@@ -35,7 +34,7 @@ struct boot_wait {
 /* What a rank published before it died may take so long to come; so may the end of a fence. */
 #define GONE_MS 300
 /* PMIx answers at once where a key is not there yet: time between two questions. */
-#define ASK_US 2000
+#define ASK_NS 2000000
 
 static pmix_proc_t boot_self;
 
@@ -59,14 +58,6 @@ wait_put(struct boot_wait *w)
 		return;
 	free(w->buf);
 	free(w);
-}
-
-static void
-nap(long us)
-{
-	const struct timespec ts = {.tv_nsec = us * 1000};
-
-	nanosleep(&ts, NULL);
 }
 
 /* A wait for one rank, or for all of them. */
@@ -275,7 +266,7 @@ rank_ended(uint32_t rank)
 		return false;
 	}
 	while (crpc_load_acquire(&w->done) == 0 && crpc_clock_ns() < end) /* A1 pairs with R1 */
-		nap(100);
+		crpc_nap(100000);
 	ended = crpc_load_acquire(&w->done) != 0 && w->len != 0; /* A1 */
 	wait_put(w);
 	return ended;
@@ -495,7 +486,7 @@ get_once(struct app_boot *boot, struct patience *p, const char *key, void **buf,
 			wait_put(w);
 			return rc;
 		}
-		nap(100);
+		crpc_nap(100000);
 	}
 	if (w->status != PMIX_SUCCESS) {
 		rc = -ENOENT;
@@ -530,7 +521,7 @@ app_boot_get(struct app_boot *boot, uint32_t rank, const char *key, void **buf, 
 		left = patience_left(boot, &p);
 		if (left != 0)
 			return left;
-		nap(ASK_US);
+		crpc_nap(ASK_NS);
 	}
 	return -EHOSTDOWN;
 }
@@ -606,7 +597,7 @@ app_boot_fence(struct app_boot *boot, uint32_t timeout_ms)
 		left = patience_left(boot, &p);
 		if (left != 0)
 			return left;
-		nap(100);
+		crpc_nap(100000);
 	}
 	return rc;
 }
@@ -642,7 +633,7 @@ agree_publish(struct app_boot *boot, const char *step, const struct boot_verdict
 	/* PMIx may know of a death before we do */
 	p = patience_of(UINT32_MAX, GONE_MS);
 	while (!p.gone && patience_left(boot, &p) == 0)
-		nap(ASK_US);
+		crpc_nap(ASK_NS);
 	return p.gone ? -EHOSTDOWN : rc;
 }
 

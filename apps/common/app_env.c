@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 #include "app_commit.h"
 #include "app_env.h"
@@ -43,15 +42,6 @@ app_env_cpu(char *buf, size_t len)
 {
 	if (!proc_field("/proc/cpuinfo", "model name", buf, len))
 		snprintf(buf, len, "unknown");
-}
-
-uint64_t
-app_env_shared_ns(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
 uint64_t

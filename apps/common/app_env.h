@@ -33,9 +33,6 @@ const char *app_env_commit(void);
 /** Copy the CPU's model name; "unknown" if the kernel does not say. */
 void app_env_cpu(char *buf, size_t len);
 
-/** Time, ns, by a clock that all processes of a host share, unlike crpc_clock_ns(). */
-uint64_t app_env_shared_ns(void);
-
 /** Largest resident size of this process so far, KiB; 0 if unknown. */
 uint64_t app_env_rss_kib(void);
 

@@ -3,9 +3,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "app_fail.h"
+#include "crpc_clock.h"
 
 static void say(const char *fmt, va_list ap) crpc_printf(1, 0);
 static void say_or_hold(const char *fmt, va_list ap) crpc_printf(1, 0);
@@ -19,10 +19,8 @@ static bool fail_speaker; /* We say what rank 0 cannot say any more. */
 static void
 nap_at_exit(void)
 {
-	const struct timespec ts = {.tv_nsec = 300000000};
-
 	if (fail_silent)
-		nanosleep(&ts, NULL);
+		crpc_nap(300000000);
 }
 
 void

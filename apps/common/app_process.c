@@ -9,7 +9,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "app_process.h"
@@ -164,14 +163,6 @@ app_process_why(const struct app_process *p)
 	return p->why;
 }
 
-static void
-nap(void)
-{
-	const struct timespec ts = {.tv_nsec = NAP_NS};
-
-	nanosleep(&ts, NULL);
-}
-
 void
 app_process_end(struct app_process *p)
 {
@@ -182,7 +173,7 @@ app_process_end(struct app_process *p)
 	crpc_store_release(&p->m->ended[p->side], 1); /* R54 */
 	crpc_store_release(&p->m->shared.flag[p->side].over, 1);
 	while (p->side == 0 && app_process_alive(p) && crpc_clock_ns() < end)
-		nap();
+		crpc_nap(NAP_NS);
 	if (p->side == 0 && !p->gone) {
 		kill(p->pid[1], SIGKILL);
 		waitpid(p->pid[1], NULL, 0);
@@ -244,7 +235,7 @@ app_process_idle(struct app_process *p)
 	if (p->spins++ < SPINS)
 		crpc_pause();
 	else
-		nap();
+		crpc_nap(NAP_NS);
 }
 
 /* ---- descriptors ---- */

@@ -1,30 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <signal.h>
 #include <stdint.h>
-#include <time.h>
 
 #include "app_stop.h"
+#include "crpc_clock.h"
 
 _Atomic int app_stop_signal;
-
-static int64_t
-now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (int64_t)ts.tv_sec * 1000 + ts.tv_nsec / 1000000;
-}
 
 static void
 on_signal(int sig)
 {
-	static _Atomic int64_t first_ms;
+	static _Atomic uint64_t first_ns;
+	uint64_t now = crpc_clock_monotonic_ns();
 
 	if (app_stopped() == 0) {
-		crpc_store_relaxed(&first_ms, now_ms());
+		crpc_store_relaxed(&first_ns, now);
 		crpc_store_relaxed(&app_stop_signal, sig);
-	} else if (now_ms() - crpc_load_relaxed(&first_ms) > APP_STOP_SAME_MS) {
+	} else if (now - crpc_load_relaxed(&first_ns) > APP_STOP_SAME_MS * UINT64_C(1000000)) {
 		signal(sig, SIG_DFL);
 		raise(sig); /* Blocked until this function returns. */
 	}

@@ -636,12 +636,9 @@ stranger_hello(struct kvd_cluster *c, struct stranger *s, uint64_t now)
 			s->hello.version_begin == c->link[r].version_begin)
 			send(c->link[r].fd, &(char){BYTE_TWICE}, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 	}
-	if (!hello_send(c, s->fd, is != KVD_HELLO_GOOD) && is == KVD_HELLO_GOOD) {
-		stranger_end(s);
-		return;
-	}
-	if (is != KVD_HELLO_GOOD) {
-		stranger_say(c, now, why);
+	if (!hello_send(c, s->fd, is != KVD_HELLO_GOOD) || is != KVD_HELLO_GOOD) {
+		if (is != KVD_HELLO_GOOD)
+			stranger_say(c, now, why);
 		stranger_end(s);
 		return;
 	}

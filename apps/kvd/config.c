@@ -220,7 +220,7 @@ kvd_config_fini(struct kvd_config *c)
 }
 
 void
-kvd_config_help(void)
+kvd_config_help(int argc, char *const *argv)
 {
 	struct kvd_config c = defaults;
 	struct app_opt t[OPTS_MAX];

@@ -56,6 +56,6 @@ int kvd_config_parse(struct kvd_config *c, int argc, char *const *argv);
 void kvd_config_fini(struct kvd_config *c);
 
 /** Print the help on stdout. */
-void kvd_config_help(void);
+void kvd_config_help(int argc, char *const *argv);
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include <rte_launch.h>
 #include <rte_lcore.h>
@@ -120,7 +119,6 @@ kvd_loops_turn(struct kvd_loops *l)
 int
 kvd_loop_pause(struct kvd_loops *l, uint32_t i)
 {
-	const struct timespec nap = {.tv_nsec = 50000};
 	struct kvd_loop *loop = &l->loop[i];
 	uint64_t end = crpc_clock_ns() + PAUSE_NS;
 	uint32_t word = crpc_load_relaxed(&loop->word) + 1;
@@ -133,7 +131,7 @@ kvd_loop_pause(struct kvd_loops *l, uint32_t i)
 			kvd_loop_resume(l, i);
 			return -ETIMEDOUT;
 		}
-		nanosleep(&nap, NULL);
+		crpc_nap(50000);
 	}
 	return 0;
 }

@@ -382,12 +382,6 @@ run(struct kvd *k)
 	return kvd_saver_end(&k->saver) == 0 ? 0 : APP_EXIT_RUN;
 }
 
-static void
-help(int argc, char *const *argv)
-{
-	kvd_config_help();
-}
-
 int
 main(int argc, char **argv)
 {
@@ -395,7 +389,7 @@ main(int argc, char **argv)
 	int rc;
 
 	app_fail_name("kvd");
-	if (app_args_answer("kvd", argc, argv, help))
+	if (app_args_answer("kvd", argc, argv, kvd_config_help))
 		return APP_EXIT_OK;
 	app_args_split(&k.args, argc, argv, false);
 	/* With a list of hosts no launcher starts the ranks, even if this is a task of one. */

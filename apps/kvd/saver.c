@@ -28,14 +28,13 @@
 static int
 claim(struct kvd_saver *v)
 {
-	const struct timespec nap = {.tv_nsec = 100000000};
 	uint64_t end = crpc_clock_ns() + WRITER_NS;
 	int rc = crpc_kv_server_snapshot_claim(v->server, v->path);
 
 	if (rc == -EINPROGRESS)
 		app_note("--snapshot %s: another process writes it; waits for its end", v->path);
 	while (rc == -EINPROGRESS && crpc_clock_ns() < end && app_stopped() == 0) {
-		nanosleep(&nap, NULL);
+		crpc_nap(100000000);
 		rc = crpc_kv_server_snapshot_claim(v->server, v->path);
 	}
 	return rc;
@@ -237,7 +236,6 @@ kvd_saver_turn(struct kvd_saver *v, uint64_t now_ns)
 int
 kvd_saver_end(struct kvd_saver *v)
 {
-	const struct timespec nap = {.tv_nsec = 1000000};
 	uint64_t now = crpc_clock_ns();
 	bool more;
 	int rc;
@@ -246,7 +244,7 @@ kvd_saver_end(struct kvd_saver *v)
 		return 0;
 	/* However long the disk takes: the last snapshot comes after the one that it writes. */
 	while (v->writer != 0 && !writer_wait(v, WNOHANG))
-		nanosleep(&nap, NULL);
+		crpc_nap(1000000);
 	v->copying = false;
 	rc = start(v, now);
 	for (more = rc == 0; more; more = rc > 0)

@@ -17,6 +17,14 @@ crpc_clock_monotonic_ns(void)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
+void
+crpc_nap(uint32_t ns)
+{
+	const struct timespec ts = {.tv_nsec = ns};
+
+	nanosleep(&ts, NULL);
+}
+
 static void
 calibrate(void)
 {

@@ -36,6 +36,9 @@ void crpc_clock_init(void);
 /** CLOCK_MONOTONIC: for what waits, where crpc_clock_init() may not have been called. */
 uint64_t crpc_clock_monotonic_ns(void);
 
+/** Sleep for @p ns nanoseconds, below a second, or until a signal comes. */
+void crpc_nap(uint32_t ns);
+
 /** The raw counter. */
 static inline uint64_t
 crpc_clock_ticks(void)

@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "crpc_arena.h"
@@ -73,7 +72,6 @@ claim_any(struct crpc_ipc_client *c, uint32_t max_clients)
 static int
 claim_wait(struct crpc_ipc_client *c, uint32_t max_clients, uint64_t end_ns)
 {
-	const struct timespec pause = {.tv_nsec = RETRY_NS};
 	int rc;
 
 	for (;;) {
@@ -84,7 +82,7 @@ claim_wait(struct crpc_ipc_client *c, uint32_t max_clients, uint64_t end_ns)
 			return -ECONNREFUSED;
 		if (crpc_clock_monotonic_ns() >= end_ns)
 			break;
-		nanosleep(&pause, NULL);
+		crpc_nap(RETRY_NS);
 	}
 	return crpc_fail(-EUSERS,
 		"%s: all %u places are taken; close a client, or start the server with more",

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
-#include <time.h>
 
+#include "crpc_clock.h"
 #include "crpc_tel.h"
 
 /* How long a handler waits for the owner's next poll. */
 #define WAIT_MS 200
+#define POLL_NS 1000000
 
 /* States of a question. */
 enum {
@@ -67,7 +68,6 @@ crpc_tel_end(struct crpc_tel_box *box)
 static bool
 wait_answer(struct crpc_tel_box *box, uint32_t want)
 {
-	const struct timespec pause = {.tv_nsec = 1000000};
 	uint32_t expected = TEL_ASKED;
 
 	box->want = want;
@@ -82,12 +82,12 @@ wait_answer(struct crpc_tel_box *box, uint32_t want)
 		/* A1: acquire, pairs with the owner's R0. */
 		if (crpc_load_acquire(&box->state) == TEL_IDLE)
 			return true;
-		nanosleep(&pause, NULL);
+		crpc_nap(POLL_NS);
 	}
 	if (crpc_cas_acq_rel(&box->state, &expected, TEL_IDLE))
 		return false;
 	while (crpc_load_acquire(&box->state) != TEL_IDLE) /* A1 */
-		nanosleep(&pause, NULL);
+		crpc_nap(POLL_NS);
 	return true;
 }
 

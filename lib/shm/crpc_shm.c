@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "crpc_atomic.h"
+#include "crpc_clock.h"
 #include "crpc_log.h"
 #include "shm_private.h"
 
@@ -211,7 +212,6 @@ struct crpc_shm *
 crpc_shm_attach(const char *dir, const char *name, uint32_t kind, uint32_t kind_version,
 		uint32_t timeout_ms)
 {
-	const struct timespec pause = {.tv_nsec = RETRY_NS};
 	uint64_t now = shm_now_ms(), end = now + timeout_ms;
 	struct crpc_shm *seg = calloc(1, sizeof(*seg));
 	int rc;
@@ -224,7 +224,7 @@ crpc_shm_attach(const char *dir, const char *name, uint32_t kind, uint32_t kind_
 		now = shm_now_ms();
 		if ((rc != -ENOENT && rc != -ECONNREFUSED && rc != -EAGAIN) || now >= end)
 			break;
-		nanosleep(&pause, NULL);
+		crpc_nap(RETRY_NS);
 	}
 	if (rc == 0) {
 		crpc_store_relaxed(&seg->refs, 1);

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "crpc_atomic.h"
+#include "crpc_clock.h"
 #include "crpc_crash.h"
 #include "crpc_log.h"
 #include "shm_private.h"
@@ -202,7 +203,6 @@ remove_leftover(const char *path)
 int
 __crpc_shm_file_create(const char *path, mode_t mode, gid_t gid)
 {
-	const struct timespec pause = {.tv_nsec = BUSY_NS};
 	int fd, rc;
 	struct stat st;
 
@@ -214,7 +214,7 @@ __crpc_shm_file_create(const char *path, mode_t mode, gid_t gid)
 		if (fd < 0) {
 			rc = remove_leftover(path);
 			if (rc == -EBUSY)
-				nanosleep(&pause, NULL);
+				crpc_nap(BUSY_NS);
 			else if (rc != 0)
 				return rc;
 			continue;
