@@ -19,10 +19,8 @@ worker(uint32_t number)
 	unsigned int id;
 
 	RTE_LCORE_FOREACH_WORKER(id)
-	{
 		if (number-- == 0)
 			return id;
-	}
 	return rte_get_main_lcore();
 }
 

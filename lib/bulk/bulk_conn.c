@@ -58,10 +58,9 @@ memory_free(struct crpc_bulk_conn *conn)
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
 
 	crpc_unpack_detach(conn->b->engine, conn->rx.bounce);
-	for (uint32_t i = 0; i < conf->nports; i++) {
+	for (uint32_t i = 0; i < conf->nports; i++)
 		if (conn->rx.mr[i].addr != NULL)
 			crpc_rdma_mr_dereg(conf->port[i].dev, &conn->rx.mr[i]);
-	}
 	crpc_mem_free(conn->rx.bounce);
 	free(conn);
 }
@@ -164,10 +163,9 @@ crpc_bulk_conn_free(struct crpc_bulk_conn *conn)
 	b = conn->b;
 	__crpc_bulk_rails_fini(conn);
 	jobs_wait(conn);
-	for (uint32_t i = 0; i < b->conf.slots; i++) {
+	for (uint32_t i = 0; i < b->conf.slots; i++)
 		if (conn->rx.slot[i].in_chunks)
 			TAILQ_REMOVE(&b->chunks, &conn->rx.slot[i], given);
-	}
 	for (uint32_t i = 0; i < 2 * b->conf.requests; i++)
 		__crpc_bulk_req_forget(&conn->req[i]);
 	b->conn[conn->index] = NULL;

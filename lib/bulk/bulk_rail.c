@@ -298,10 +298,9 @@ __crpc_bulk_rail_break(struct crpc_bulk_conn *conn, uint32_t i, int status)
 	rail->down.life = rail->life;
 	rail->down.taken = rail->ntaken;
 	rail->down.via = NONE;
-	for (uint32_t k = 0; k < conn->nrails; k++) {
+	for (uint32_t k = 0; k < conn->nrails; k++)
 		if (conn->rail[k].down.via == i)
 			conn->rail[k].down.via = NONE;
-	}
 	rail->fails++;
 	crpc_copyrpc_ep_shutdown(rail->ep);
 	if (conn->tx.unfinished != NULL && conn->tx.unfinished->rail == i)

@@ -328,10 +328,8 @@ list_moved(const struct bulk_reqs *list, uint64_t last)
 	const struct bulk_req *req;
 
 	TAILQ_FOREACH(req, list, link)
-	{
 		if (has_under_way(req))
 			last = crpc_max(last, req->moved_ns);
-	}
 	return last;
 }
 

@@ -314,11 +314,10 @@ __crpc_bulk_jobs_fail(struct crpc_bulk *b)
 {
 	struct rx_slot *slot;
 
-	for (uint32_t i = 0; i < b->conns; i++) {
+	for (uint32_t i = 0; i < b->conns; i++)
 		while (b->conn[i] != NULL &&
 			(slot = TAILQ_FIRST(&b->conn[i]->rx.unpacking)) != NULL)
 			slot_unpacked(slot, -EIO);
-	}
 }
 
 /* Give a chunk to the engine. False: it has no room now. */

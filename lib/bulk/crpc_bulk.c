@@ -29,11 +29,10 @@ conf_check(struct crpc_bulk_conf *conf)
 		return -EINVAL;
 	if (!crpc_is_pow2(conf->chunk))
 		return crpc_fail(-EINVAL, "conf.chunk is %u, expected a power of two", conf->chunk);
-	for (uint32_t i = 0; i < conf->nports; i++) {
+	for (uint32_t i = 0; i < conf->nports; i++)
 		if (conf->port[i].ctx == NULL || conf->port[i].dev == NULL)
 			return crpc_fail(-EINVAL, "conf.port[%u] of %u has no context or no device",
 				i, conf->nports);
-	}
 	return 0;
 }
 
@@ -81,10 +80,9 @@ crpc_bulk_free(struct crpc_bulk *b)
 	crpc_tel_free(b->tel);
 	for (uint32_t i = 0; i < b->conns; i++)
 		crpc_bulk_conn_free(b->conn[i]);
-	for (uint32_t i = 0; i < b->conf.nports; i++) {
+	for (uint32_t i = 0; i < b->conf.nports; i++)
 		if (b->conf.port[i].cache == NULL)
 			crpc_mrcache_free(b->cache[i]);
-	}
 	if (b->conf.engine == NULL)
 		crpc_unpack_free(b->engine);
 	free(b);
@@ -243,10 +241,9 @@ crpc_bulk_progress(struct crpc_bulk *b, uint64_t now_ns)
 		port_poll(b, i);
 	for (uint32_t i = 0; i < b->conf.nports; i++)
 		crpc_mrcache_progress(b->cache[i]);
-	for (uint32_t i = 0; i < b->conns; i++) {
+	for (uint32_t i = 0; i < b->conns; i++)
 		if (b->conn[i] != NULL)
 			conn_turn(b->conn[i]);
-	}
 	crpc_unpack_kick(b->engine);
 	if (b->stopping && crpc_unpack_stop(b->engine) == 0) {
 		b->stopping = false;

@@ -50,10 +50,9 @@ __crpc_copyrpc_alive_turn(struct crpc_copyrpc *ctx, uint64_t now_ns)
 {
 	uint32_t end = (uint32_t)crpc_min(ctx->alive_at + EPS_TURN, ctx->conf.max_eps);
 
-	for (; ctx->alive_at < end; ctx->alive_at++) {
+	for (; ctx->alive_at < end; ctx->alive_at++)
 		if (ctx->eps[ctx->alive_at] != NULL && ctx->eps[ctx->alive_at]->err == 0)
 			alive_check(ctx->eps[ctx->alive_at], now_ns);
-	}
 	if (end == ctx->conf.max_eps) {
 		ctx->alive_at = 0;
 		ctx->alive_ns = now_ns + ctx->conf.peer_timeout_ns / 8;

@@ -247,10 +247,9 @@ ep_detach(struct crpc_copyrpc_ep *ep)
 	memory_remove(ep);
 	ctx->calls[ep->id] = NULL;
 	/* completions of the old queue pair that we hold must not meet the next one */
-	for (uint16_t i = ctx->cqe_i; i < ctx->cqe_n; i++) {
+	for (uint16_t i = ctx->cqe_i; i < ctx->cqe_n; i++)
 		if (ctx->cqe[i].qp_id == ep->id)
 			ctx->cqe[i].qp_id = UINT32_MAX;
-	}
 	if (ctx->cur == ep)
 		ctx->cur = NULL;
 }

@@ -92,10 +92,9 @@ announce(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 void
 __crpc_copyrpc_large_pump(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 {
-	for (enum wire_lane which = 0; which < WIRE_LANES; which++) {
+	for (enum wire_lane which = 0; which < WIRE_LANES; which++)
 		if (ep->large->tx[which].msg.len != 0 && fragments_post(ep, which))
 			announce(ep, which, now_ns);
-	}
 }
 
 bool

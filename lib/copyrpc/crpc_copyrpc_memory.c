@@ -90,10 +90,9 @@ __crpc_copyrpc_memory_look(struct crpc_copyrpc *ctx, uint64_t now_ns)
 	/* acquire: pairs with the device, which writes the position when the room is free */
 	if (!__crpc_copyrpc_word_take(ep, crpc_load_acquire(reported)))
 		return;
-	for (uint32_t i = 0; i < MEMORY_TURN && ep->err == 0; i++) {
+	for (uint32_t i = 0; i < MEMORY_TURN && ep->err == 0; i++)
 		if (!memory_lane(ep, WIRE_REQ, now_ns))
 			break;
-	}
 	if (ep->err != 0)
 		return;
 	ctx->memory_at = TAILQ_NEXT(ep, memory);

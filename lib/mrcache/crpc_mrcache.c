@@ -127,10 +127,9 @@ crpc_mrcache_free(struct crpc_mrcache *c)
 {
 	if (c == NULL)
 		return;
-	for (uint32_t i = 0; c->region != NULL && i < c->conf.max_regions; i++) {
+	for (uint32_t i = 0; c->region != NULL && i < c->conf.max_regions; i++)
 		if (c->region[i].mr.addr != NULL)
 			region_dereg(c, &c->region[i]);
-	}
 	if (c->watches)
 		__crpc_mrwatch_leave();
 	free(c->region);
@@ -156,11 +155,10 @@ evict(struct crpc_mrcache *c)
 {
 	uint32_t oldest = UINT32_MAX;
 
-	for (uint32_t i = 0; i < c->n; i++) {
+	for (uint32_t i = 0; i < c->n; i++)
 		if (c->list[i]->users == 0 &&
 			(oldest == UINT32_MAX || c->list[i]->used < c->list[oldest]->used))
 			oldest = i;
-	}
 	if (oldest == UINT32_MAX)
 		return false;
 	c->stats.evictions++;
@@ -389,11 +387,10 @@ crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len)
 	int rc = 0;
 
 	c->stats.invalidated += forget(c, start, end);
-	for (uint32_t i = 0; i < c->conf.max_regions; i++) {
+	for (uint32_t i = 0; i < c->conf.max_regions; i++)
 		if (c->region[i].mr.addr != NULL && start_of(&c->region[i]) < end &&
 			end_of(&c->region[i]) > start)
 			rc = -EBUSY;
-	}
 	return rc;
 }
 

@@ -93,11 +93,10 @@ crpc_tensor_batch_statuses(const void *data, uint32_t len, int32_t *status, uint
 			-EPROTO, "tensor: an answer of %u bytes: expected %u statuses", len, n);
 	if (n != 0)
 		memcpy(status, data, len);
-	for (uint32_t i = 0; i < n; i++) {
+	for (uint32_t i = 0; i < n; i++)
 		if (status[i] > 0 || status[i] < -4095)
 			return crpc_fail(-EPROTO,
 				"tensor: status %d of operation %u: expected 0 or an errno",
 				status[i], i);
-	}
 	return 0;
 }

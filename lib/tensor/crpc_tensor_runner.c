@@ -183,13 +183,12 @@ static inline int
 check_apart(const struct crpc_tensor_call *call)
 {
 	for (uint32_t i = call->nin; i < call->nin + call->nout; i++) {
-		for (uint32_t k = 0; k < i; k++) {
+		for (uint32_t k = 0; k < i; k++)
 			if (overlap(call->t[i], call->t[k]))
 				return crpc_fail(-ENOTUNIQ,
 					"tensor: arrays %u and %u of an operation overlap, and one "
 					"is written",
 					k, i);
-		}
 	}
 	return 0;
 }
@@ -207,13 +206,12 @@ take_op(const struct op *op, const struct batch *b, const struct crpc_tensor_op 
 			"tensor: operation %u with %u inputs and %u outputs: expected %d and %d, "
 			"255 for any, %d at most",
 			in->code, in->nin, in->nout, op->nin, op->nout, CRPC_TENSOR_OP_ARGS_MAX);
-	for (uint32_t i = 0; i < CRPC_TENSOR_OP_ARGS_MAX; i++) {
+	for (uint32_t i = 0; i < CRPC_TENSOR_OP_ARGS_MAX; i++)
 		if (i < n ? in->arg[i] >= b->head->ntensors : in->arg[i] != 0)
 			return crpc_fail(-EINVAL,
 				"tensor: operation %u names arrays %u %u %u %u: the batch has %u",
 				in->code, in->arg[0], in->arg[1], in->arg[2], in->arg[3],
 				b->head->ntensors);
-	}
 	return 0;
 }
 

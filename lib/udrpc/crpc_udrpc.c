@@ -223,10 +223,9 @@ crpc_udrpc_free(struct crpc_udrpc *ctx)
 	if (ctx == NULL)
 		return;
 	crpc_tel_free(ctx->tel);
-	for (uint32_t i = 0; i < ctx->conf.max_eps; i++) {
+	for (uint32_t i = 0; i < ctx->conf.max_eps; i++)
 		if (ctx->eps[i].live)
 			crpc_udrpc_ep_free(&ctx->eps[i]);
-	}
 	crpc_rdma_hand_over(ctx->dev);
 	drain(ctx);
 	for (uint32_t i = 0; i < ctx->conf.max_eps; i++)

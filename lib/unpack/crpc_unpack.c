@@ -42,10 +42,9 @@ crpc_unpack_register(const struct crpc_unpack_ops *ops)
 const struct crpc_unpack_ops *
 crpc_unpack_find(const char *name)
 {
-	for (uint32_t i = 0; i < nengines; i++) {
+	for (uint32_t i = 0; i < nengines; i++)
 		if (strcmp(engines[i]->name, name) == 0)
 			return engines[i];
-	}
 	return NULL;
 }
 
