@@ -241,11 +241,6 @@ delegation_nothing(void *end, uint64_t now)
 {
 }
 
-static void
-delegation_counts(const void *end, struct kv_net_counts *counts)
-{
-}
-
 const struct kv_backend kv_backend_delegation = {
 	.name = "delegation",
 	.open = delegation_open,
@@ -262,5 +257,4 @@ const struct kv_backend kv_backend_delegation = {
 		.fail = delegation_fail,
 		.flush = delegation_nothing,
 		.watch = delegation_nothing},
-	.counts = delegation_counts,
 };

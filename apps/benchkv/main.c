@@ -128,14 +128,6 @@ report_total(struct kv_main *m, const struct kv_result *total)
 	return rc;
 }
 
-/* A total without a rank is not what was asked for, unless somebody stopped the run. */
-static int
-missing(const struct kv_rank *r, uint32_t rank)
-{
-	printf("rank %u gave no results\n", rank);
-	return r->run.interrupted ? 0 : -ENODATA;
-}
-
 /* Gather all figures and print them. */
 static int
 report(struct kv_main *m, const struct kv_result *mine)
@@ -154,10 +146,13 @@ report(struct kv_main *m, const struct kv_result *mine)
 		if (res == mine ||
 			(app_boot_take(&r->boot, i, "kv.result", &other, sizeof(other),
 				 gather_ms(r)) == 0 &&
-				kv_result_take(&other)))
+				kv_result_take(&other))) {
 			rc |= report_rank(m, &total, res);
-		else
-			rc |= missing(r, i);
+			continue;
+		}
+		/* Not what was asked for, unless somebody stopped the run. */
+		printf("rank %u gave no results\n", i);
+		rc |= r->run.interrupted ? 0 : -ENODATA;
 	}
 	return rc | report_total(m, &total);
 }

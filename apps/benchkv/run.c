@@ -35,7 +35,7 @@ counted(const struct kv_seat *s, uint32_t i)
 		if (parts.copyrpc != NULL)
 			kv_net_count(parts.copyrpc, parts.device, &w.net);
 	}
-	if (end != NULL)
+	if (end != NULL && s->run->backend->counts != NULL)
 		s->run->backend->counts(end, &w.net);
 	return w;
 }
@@ -266,13 +266,6 @@ begin_measure(struct kv_run *run, uint64_t now)
 }
 
 static void
-end_measure(struct kv_run *run, uint64_t now)
-{
-	run->cool_until = now + (uint64_t)(run->opt->cooldown * 1e9);
-	crpc_store_release(&run->phase, APP_LOAD_COOLDOWN); /* R1 */
-}
-
-static void
 take_slice(struct kv_run *run, uint64_t now)
 {
 	uint64_t ops = served(run);
@@ -352,7 +345,8 @@ step_run(struct kv_run *run, uint64_t now)
 	progress(run, now);
 	if (!stop && now < run->stop_at)
 		return STEP_RUN;
-	end_measure(run, now);
+	run->cool_until = now + (uint64_t)(run->opt->cooldown * 1e9);
+	crpc_store_release(&run->phase, APP_LOAD_COOLDOWN); /* R1 */
 	return STEP_COOL;
 }
 
@@ -430,16 +424,6 @@ loop(struct kv_run *run)
 	crpc_store_release(&run->end, 1); /* R4 */
 }
 
-/* What the seat wrote is the main thread's again. */
-static void
-seat_wait(struct kv_seat *s)
-{
-	rte_eal_wait_lcore(s->lcore);
-	/* A5 pairs with R5. The lcore has come back: there is nothing to wait for. */
-	if (crpc_load_acquire(&s->left) == 0)
-		app_note("lcore %u did not end its loop", s->lcore);
-}
-
 int
 kv_run_loop(struct kv_run *run)
 {
@@ -450,8 +434,13 @@ kv_run_loop(struct kv_run *run)
 	for (uint32_t i = 1; i < run->seats; i++)
 		rte_eal_remote_launch(seat_main, &run->seat[i], run->seat[i].lcore);
 	loop(run);
-	for (uint32_t i = 1; i < run->seats; i++)
-		seat_wait(&run->seat[i]);
+	/* What the seats wrote is the main thread's again. */
+	for (uint32_t i = 1; i < run->seats; i++) {
+		rte_eal_wait_lcore(run->seat[i].lcore);
+		/* A5 pairs with R5. The lcore has come back: there is nothing to wait for. */
+		if (crpc_load_acquire(&run->seat[i].left) == 0)
+			app_note("lcore %u did not end its loop", run->seat[i].lcore);
+	}
 	report_lost(run);
 	for (uint32_t i = 0; i < run->seats; i++)
 		app_load_audit(&run->seat[i].load);

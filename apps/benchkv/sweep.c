@@ -6,14 +6,6 @@
 #include "app_out.h"
 #include "sweep.h"
 
-/* Everything that is chosen once for all points must be enough for the largest. */
-static void
-grow(struct kv_options *largest, const struct kv_options *o)
-{
-	largest->daemons = crpc_max(largest->daemons, o->daemons);
-	largest->clients = crpc_max(largest->clients, o->clients);
-}
-
 int
 kv_sweep_parse(struct kv_sweep *s, const char *spec, uint32_t passes, int argc, char *const *argv,
 	uint32_t ranks, struct kv_options *largest)
@@ -27,8 +19,11 @@ kv_sweep_parse(struct kv_sweep *s, const char *spec, uint32_t passes, int argc, 
 		rc = kv_sweep_options(&p, argc, argv, &o);
 		if (rc == 0)
 			rc = kv_options_check_ranks(&o, ranks);
-		if (rc == 0)
-			grow(largest, &o);
+		/* What is chosen once for all points must be enough for the largest. */
+		if (rc == 0) {
+			largest->daemons = crpc_max(largest->daemons, o.daemons);
+			largest->clients = crpc_max(largest->clients, o.clients);
+		}
 	}
 	if (rc != 0)
 		return rc;

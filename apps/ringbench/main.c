@@ -42,13 +42,15 @@ run(void *arg)
 	return rc;
 }
 
-/* All of them, of which the party has the first two. */
-static void
-lcores_find(void)
+/* Find all lcores, of which the party has the first two. */
+static int
+prepare(void *arg)
 {
 	size_t at = 0;
 	unsigned int id;
 
+	if (party.place != APP_PLACE_LCORE)
+		return app_fail("lcores of one process: %s; two are needed: -l 0,1", party.lcores);
 	rb_lcore[rb_lcores++] = rte_get_main_lcore();
 	RTE_LCORE_FOREACH_WORKER(id)
 	if (rb_lcores < RB_LCORES_MAX)
@@ -56,14 +58,6 @@ lcores_find(void)
 	for (id = 0; id < rb_lcores; id++)
 		at += (size_t)snprintf(party.lcores + at, sizeof(party.lcores) - at, "%s%u",
 			id == 0 ? "" : ",", rb_lcore[id]);
-}
-
-static int
-prepare(void *arg)
-{
-	if (party.place != APP_PLACE_LCORE)
-		return app_fail("lcores of one process: %s; two are needed: -l 0,1", party.lcores);
-	lcores_find();
 	return 0;
 }
 

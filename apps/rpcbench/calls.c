@@ -58,34 +58,21 @@ call_start(struct app_lane *base, int side)
 	return 0;
 }
 
-/* The timed part begins. */
-static void
-timed_begin(struct call_lane *l, struct lane_end *e)
-{
-	e->hist = l->slice_hist;
-	l->away_ns = app_measure_away_ns();
-	l->since_ns = crpc_clock_ns();
-	l->until_ns = l->since_ns + l->slice_ns;
-}
-
-static void
-timed_end(struct call_lane *l, struct lane_end *e, uint64_t now)
-{
-	l->report[0].base.ns = now - l->since_ns;
-	l->report[0].base.away_ns = app_measure_away_ns() - l->away_ns;
-	l->until_ns = now + DRAIN_NS;
-	e->hist = NULL;
-}
-
 static int
 phase_next(struct call_lane *l, struct lane_end *e, uint64_t now)
 {
 	switch (l->phase++) {
 	case CALL_WARM:
-		timed_begin(l, e);
+		e->hist = l->slice_hist;
+		l->away_ns = app_measure_away_ns();
+		l->since_ns = crpc_clock_ns();
+		l->until_ns = l->since_ns + l->slice_ns;
 		return 0;
 	case CALL_TIMED:
-		timed_end(l, e, now);
+		l->report[0].base.ns = now - l->since_ns;
+		l->report[0].base.away_ns = app_measure_away_ns() - l->away_ns;
+		l->until_ns = now + DRAIN_NS;
+		e->hist = NULL;
 		return 0;
 	default:
 		if (e->open != 0)

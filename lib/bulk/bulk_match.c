@@ -55,12 +55,6 @@ peer_end(struct bulk_peer *peer, struct crpc_bulk_conn *conn, int32_t status)
 	conn->ends_due++;
 }
 
-static struct bulk_peer *
-peer_of(const struct bulk_req *req)
-{
-	return &req->conn->peer[req->id & 0xffff];
-}
-
 /* How it moves, of what both allow; 0: not at all. */
 static uint8_t
 path_choose(const struct bulk_req *req, const struct bulk_peer *peer)
@@ -308,7 +302,7 @@ __crpc_bulk_recvs_turn(struct crpc_bulk_conn *conn)
 
 	for (struct bulk_req *req = TAILQ_FIRST(&conn->recvs); req != NULL; req = next) {
 		next = TAILQ_NEXT(req, link);
-		peer = peer_of(req);
+		peer = &conn->peer[req->id & 0xffff];
 		if (!req->offered && !req->stopping && !accept_send(req))
 			continue;
 		if (req->path == CRPC_BULK_WRITE && req->end_got && !req->stopping)

@@ -67,18 +67,11 @@ take_active(struct crpc_kv_daemon *d)
 	return n;
 }
 
-static void
-count_net(const struct crpc_copyrpc_stats *n, struct counters *c)
-{
-	for (uint32_t i = 0; i < CRPC_DIM(net); i++)
-		c->net[i] = crpc_tel_value(n, &net[i]);
-	memcpy(c->batch, n->batch_size, sizeof(c->batch));
-}
-
 void
 __crpc_kv_tel_publish(struct crpc_kv_daemon *d)
 {
 	_Atomic uint64_t *word = live[d->self - d->first].word;
+	const struct crpc_copyrpc_stats *n = NULL;
 	struct counters c = {0};
 
 	if (++d->watches % ACTIVE_WATCHES == 0)
@@ -89,7 +82,11 @@ __crpc_kv_tel_publish(struct crpc_kv_daemon *d)
 	if (d->hop != NULL)
 		c.flux_again = crpc_flux_node_stats(d->hop->node)->rpc.again;
 	if (d->net != NULL)
-		count_net(crpc_copyrpc_stats(d->net->ctx), &c);
+		n = crpc_copyrpc_stats(d->net->ctx);
+	for (uint32_t i = 0; n != NULL && i < CRPC_DIM(net); i++)
+		c.net[i] = crpc_tel_value(n, &net[i]);
+	if (n != NULL)
+		memcpy(c.batch, n->batch_size, sizeof(c.batch));
 	for (uint32_t i = 0; i < WORDS; i++)
 		crpc_store_relaxed(&word[i], ((const uint64_t *)&c)[i]);
 }

@@ -36,13 +36,6 @@ struct crpc_mrcache {
 	uint64_t seen; /* reports so far */
 };
 
-/* The kernel reports whole pages. */
-static uint64_t
-page_of(uint64_t addr)
-{
-	return addr & ~(PAGE - 1);
-}
-
 static void
 watch_join(struct crpc_mrcache *c)
 {
@@ -239,7 +232,8 @@ region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, struct region *
 			(unsigned long long)(end - start), c->stats.regions, c->conf.max_regions,
 			(unsigned long long)c->stats.bytes, (unsigned long long)c->conf.max_bytes);
 	/* first it is watched: what is unmapped from here on is reported */
-	r->watched = c->watches && __crpc_mrwatch_add(page_of(start), crpc_align_up(end, PAGE));
+	r->watched = c->watches &&
+		__crpc_mrwatch_add(start & ~(PAGE - 1), crpc_align_up(end, PAGE));
 	rc = crpc_rdma_mr_reg(c->conf.dev, (void *)(uintptr_t)start, end - start, &r->mr);
 	if (rc != 0) {
 		memset(r, 0, sizeof(*r));

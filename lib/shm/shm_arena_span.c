@@ -393,12 +393,6 @@ take_apart(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u,
 	return true;
 }
 
-static bool
-hinted(const struct crpc_arena *a, uint32_t cls, uint32_t u)
-{
-	return (crpc_load_relaxed(arena_hint(a, cls, u)) >> u % 64 & 1) != 0;
-}
-
 /*
  * Take apart every span of another class that is wholly free, and cut the units again. Returns how
  * many blocks are in the cache now.
@@ -416,7 +410,8 @@ search_all(struct crpc_arena_cache *c, uint32_t cls, uint32_t want)
 		/* A1 pairs with R1. */
 		w = crpc_load_acquire(&a->unit[u]);
 		ci = arena_span(a, u, w);
-		if (ci != NULL && word_arg(w) != cls && hinted(a, word_arg(w), u))
+		if (ci != NULL && word_arg(w) != cls &&
+			(crpc_load_relaxed(arena_hint(a, word_arg(w), u)) >> u % 64 & 1) != 0)
 			take_apart(c, ci, u, w);
 	}
 	n = carve(c, cls, want);

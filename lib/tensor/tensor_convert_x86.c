@@ -66,17 +66,10 @@ put512(void *dst, __m512i v, bool stream)
 		_mm512_store_si512(dst, v);
 }
 
-/* Stores around the caches are in no order: what the caller publishes next must come after them. */
-static inline void
-end_stream(bool stream)
-{
-	if (stream)
-		crpc_dma_wc_flush();
-}
-
 /*
  * A conversion, all of it but its step: `step` elements from any address to an aligned one. The
- * rest is done element by element.
+ * rest is done element by element. Stores around the caches are in no order: what the caller
+ * publishes next must come after them.
  */
 #define CONVERT(isa, name, plain, to, from, align, step, convert)                                  \
 	isa static void name(to *dst, const from *src, size_t n, bool stream)                      \
@@ -86,7 +79,8 @@ end_stream(bool stream)
 		__crpc_tensor_convert_plain.plain(dst, src, i, false);                             \
 		for (; i + (step) <= n; i += (step))                                               \
 			convert(dst + i, src + i, stream);                                         \
-		end_stream(stream);                                                                \
+		if (stream)                                                                        \
+			crpc_dma_wc_flush();                                                       \
 		__crpc_tensor_convert_plain.plain(dst + i, src + i, n - i, false);                 \
 	}
 
