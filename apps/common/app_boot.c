@@ -60,6 +60,18 @@ wait_put(struct boot_wait *w)
 	free(w);
 }
 
+/* Of a fence; of other questions, when what they asked for is in w. */
+static void
+op_answer(pmix_status_t status, void *arg)
+{
+	struct boot_wait *w = arg;
+
+	(void)crpc_load_acquire(&w->refs); /* A3 pairs with R3 */
+	w->status = status;
+	crpc_store_release(&w->done, 1); /* R1 */
+	wait_put(w);
+}
+
 /* A wait for one rank, or for all of them. */
 struct patience {
 	uint64_t deadline;
@@ -238,8 +250,7 @@ table_answer(pmix_status_t status, pmix_info_t *info, size_t n, void *arg,
 			table_read(w, info[i].value.data.darray);
 	if (release != NULL)
 		release(release_arg);
-	crpc_store_release(&w->done, 1); /* R1 */
-	wait_put(w);
+	op_answer(status, w);
 }
 
 /* Ask the launcher whether a rank has ended. One that does not know says no. */
@@ -261,8 +272,7 @@ rank_ended(uint32_t rank)
 	w->round = rank;
 	wait_share(w);
 	if (PMIx_Query_info_nb(&query, 1, table_answer, w) != PMIX_SUCCESS) {
-		wait_put(w);
-		wait_put(w);
+		free(w);
 		return false;
 	}
 	while (crpc_load_acquire(&w->done) == 0 && crpc_clock_ns() < end) /* A1 pairs with R1 */
@@ -440,20 +450,7 @@ get_answer(pmix_status_t status, pmix_value_t *v, void *arg)
 	struct boot_wait *w = arg;
 
 	(void)crpc_load_acquire(&w->refs); /* A3 pairs with R3 */
-	w->status = status == PMIX_SUCCESS ? take_value(w, v) : status;
-	crpc_store_release(&w->done, 1); /* R1 */
-	wait_put(w);
-}
-
-static void
-op_answer(pmix_status_t status, void *arg)
-{
-	struct boot_wait *w = arg;
-
-	(void)crpc_load_acquire(&w->refs); /* A3 pairs with R3 */
-	w->status = status;
-	crpc_store_release(&w->done, 1); /* R1 */
-	wait_put(w);
+	op_answer(status == PMIX_SUCCESS ? take_value(w, v) : status, w);
 }
 
 /* Ask PMIx once. -ENOENT: it has no such key yet. */
@@ -476,8 +473,7 @@ get_once(struct app_boot *boot, struct patience *p, const char *key, void **buf,
 	wait_share(w);
 	if (PMIx_Get_nb(&proc, key, &w->info, fresh, get_answer, w) !=
 		PMIX_SUCCESS) {
-		wait_put(w);
-		wait_put(w);
+		free(w);
 		return -ENOENT;
 	}
 	while (crpc_load_acquire(&w->done) == 0) { /* A1 pairs with R1 */
@@ -559,8 +555,7 @@ app_boot_fence_start(struct app_boot *boot)
 	wait_share(w);
 	rc = PMIx_Fence_nb(NULL, 0, &w->info, 1, op_answer, w);
 	if (rc != PMIX_SUCCESS) {
-		wait_put(w);
-		wait_put(w);
+		free(w);
 		return -EIO;
 	}
 	if (boot->fence != NULL) /* One that timed out. */

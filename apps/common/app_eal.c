@@ -89,12 +89,12 @@ eal_has(const struct app_args *args, const char *const *names)
 	return false;
 }
 
+#define EAL_HAS(args, ...) eal_has(args, (const char *const[]){__VA_ARGS__, NULL})
+
 bool
 app_eal_has_lcores(const struct app_args *args)
 {
-	static const char *const names[] = {"-l", "-c", "-s", "-S", "--lcores", NULL};
-
-	return eal_has(args, names);
+	return EAL_HAS(args, "-l", "-c", "-s", "-S", "--lcores");
 }
 
 /* While the EAL starts, its output goes to a memory file. */
@@ -351,12 +351,7 @@ remove_own_dir(void)
 static void
 eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args *out)
 {
-	static const char *const files[] = {"--in-memory", "--no-shconf", "--file-prefix",
-		"--proc-type", "--huge-dir", "--huge-unlink", "--legacy-mem", NULL};
-	static const char *const pci[] = {"--no-pci", "-a", "--allow", "-b", "--block", NULL};
-	static const char *const logs[] = {"--log-level", NULL};
-	static const char *const memory[] = {"-m", "--socket-mem", NULL};
-	static const char *const no_huge[] = {"--no-huge", NULL};
+	bool no_huge = EAL_HAS(args, "--no-huge");
 
 	for (int i = 0; i < args->eal_argc; i++)
 		out->argv[out->argc++] = args->eal_argv[i];
@@ -365,24 +360,25 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 		eal_add(out, "--lcores");
 		eal_add(out, out->lcores);
 	}
-	if (!eal_has(args, files)) {
+	if (!EAL_HAS(args, "--in-memory", "--no-shconf", "--file-prefix", "--proc-type",
+		    "--huge-dir", "--huge-unlink", "--legacy-mem")) {
 		/*
 		 * Without hugepages the EAL refuses --in-memory, but keeps nothing in files either.
 		 */
-		eal_add(out, eal_has(args, no_huge) ? "--no-shconf" : "--in-memory");
+		eal_add(out, no_huge ? "--no-shconf" : "--in-memory");
 		snprintf(runtime_prefix, sizeof(runtime_prefix), RUNTIME_PREFIX "%ld",
 			(long)getpid());
 		eal_add(out, "--file-prefix");
 		eal_add(out, runtime_prefix);
 	}
-	if (!eal_has(args, pci))
+	if (!EAL_HAS(args, "--no-pci", "-a", "--allow", "-b", "--block"))
 		eal_add(out, "--no-pci");
-	if (!eal_has(args, logs)) {
+	if (!EAL_HAS(args, "--log-level")) {
 		/* Libraries' failures come back to us, and we say them. */
 		eal_add(out, "--log-level=lib.*:3");
 		eal_add(out, "--log-level=lib.eal:4");
 	}
-	if (eal_has(args, no_huge) && !eal_has(args, memory)) {
+	if (no_huge && !EAL_HAS(args, "-m", "--socket-mem")) {
 		eal_add(out, "-m");
 		eal_add(out, "64");
 	}
@@ -391,7 +387,6 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 int
 app_eal_start(const struct app_args *args, const cpu_set_t *set)
 {
-	static const char *const no_huge[] = {"--no-huge", NULL};
 	static char text[16384];
 	static struct eal_args eal; /* The EAL keeps pointers into it. */
 	struct capture capture;
@@ -411,7 +406,7 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 	if (captured)
 		capture_end(&capture, text, sizeof(text));
 	if (rc < 0)
-		return eal_refused(args, text, eal_has(args, no_huge));
+		return eal_refused(args, text, EAL_HAS(args, "--no-huge"));
 	started = true;
 	remove_runtime_dirs(false);
 	crpc_log_set_sink(log_to_eal, CRPC_LOG_DEBUG);

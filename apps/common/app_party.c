@@ -100,15 +100,6 @@ message_recv(struct app_party *p, void *msg, size_t len)
 				  : app_link_recv(p->link, msg, len);
 }
 
-static void
-message_idle(struct app_party *p)
-{
-	if (p->process != NULL)
-		app_process_idle(p->process);
-	else
-		app_link_idle(p->link);
-}
-
 int
 app_party_swap(struct app_party *p, const void *mine, void *theirs, size_t len)
 {
@@ -121,8 +112,11 @@ app_party_swap(struct app_party *p, const void *mine, void *theirs, size_t len)
 		n = crpc_min(len - at, (size_t)APP_LINK_MAX);
 		rc = message_send(p, (const uint8_t *)mine + at, n);
 		while (rc == 0 && (rc = message_recv(p, (uint8_t *)theirs + at, n)) == -EAGAIN) {
-			message_idle(p);
 			rc = 0;
+			if (p->process != NULL)
+				app_process_idle(p->process);
+			else
+				app_link_idle(p->link);
 		}
 	}
 	return rc == 0 ? 0 : lost(p, rc);

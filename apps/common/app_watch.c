@@ -195,6 +195,17 @@ is_connected(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 && err == 0;
 }
 
+bool
+app_watch_answers(uint32_t addr, uint16_t port)
+{
+	struct pollfd p = {.fd = connect_start(addr, port), .events = POLLOUT};
+	bool ok = p.fd >= 0 && poll(&p, 1, CONNECT_MS) == 1 && is_connected(p.fd);
+
+	if (p.fd >= 0)
+		close(p.fd);
+	return ok;
+}
+
 /* The first of the addresses that answers. */
 static int
 connect_any(const struct app_watch *w, const struct app_watch_card *card)

@@ -49,6 +49,9 @@ struct app_watch_card {
 /** IPv4 addresses of this host that others may know it by, in network order: how many. */
 uint32_t app_watch_addresses(uint32_t *addr, uint32_t max);
 
+/** Whether somebody takes connections at an IPv4 address and port in network order. */
+bool app_watch_answers(uint32_t addr, uint16_t port);
+
 struct app_watch;
 
 /** Make one for this many processes, ourselves included. @return NULL: ENOMEM. */

@@ -3,19 +3,15 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netinet/in.h>
-#include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <zmq.h>
 
 #include "app_watch.h"
 #include "app_zmq.h"
 
-#define KNOCK_MS  1000
 #define ADDRS_MAX 32
 
 void *
@@ -84,39 +80,21 @@ app_zmq_bind(void *sock, const char *name, bool hosts, char *addr, size_t len)
 	return 0;
 }
 
-/* Whether somebody takes connections there. */
-static bool
-answers(const char *ip, uint16_t port)
-{
-	struct sockaddr_in in = {.sin_family = AF_INET, .sin_port = htons(port)};
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), err = 0;
-	struct pollfd p = {.fd = fd, .events = POLLOUT};
-	socklen_t len = sizeof(err);
-	bool ok;
-
-	if (fd < 0)
-		return false;
-	ok = inet_pton(AF_INET, ip, &in.sin_addr) == 1 &&
-		(connect(fd, (const struct sockaddr *)&in, sizeof(in)) == 0 ||
-			errno == EINPROGRESS) &&
-		poll(&p, 1, KNOCK_MS) == 1 &&
-		getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 && err == 0;
-	close(fd);
-	return ok;
-}
-
 int
 app_zmq_connect(void *sock, const char *addr)
 {
 	char text[4096], *save = NULL, ip[64];
 	unsigned short port;
+	struct in_addr in;
 	bool list;
 
 	snprintf(text, sizeof(text), "%s", addr);
 	list = text[0] == ' ';
 	for (char *one = strtok_r(text, " ", &save); one != NULL; one = strtok_r(NULL, " ", &save))
 		if (!list ||
-			(sscanf(one, "tcp://%63[^:]:%hu", ip, &port) == 2 && answers(ip, port)))
+			(sscanf(one, "tcp://%63[^:]:%hu", ip, &port) == 2 &&
+				inet_pton(AF_INET, ip, &in) == 1 &&
+				app_watch_answers(in.s_addr, htons(port))))
 			return zmq_connect(sock, one) == 0 ? 0 : -EIO;
 	return -EHOSTUNREACH;
 }

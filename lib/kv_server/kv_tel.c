@@ -15,25 +15,14 @@
 	{                                                                                          \
 		"net_" name, offsetof(struct crpc_copyrpc_stats, member)                           \
 	}
-static const struct crpc_tel_counter net[] = {
-	NET("calls", rpc.calls),
-	NET("batches", batches_sent),
-	NET("messages", messages_sent),
-	NET("bytes", bytes_sent),
-	NET("doorbells", flushes),
-	NET("again_window", again_window),
-	NET("again_reply", again_reply),
-	NET("again_inflight", again_inflight),
-	NET("send_queue_full", sq_full),
-	NET("age_flushes", age_flushes),
-	NET("timeouts", rpc.timeouts),
-	NET("again_large", again_large),
-	NET("resets", rpc.resets),
-	NET("round_trips", queue.count),
-	NET("queue_ns", queue.sum),
-	NET("wire_ns", wire.sum),
-	NET("peer_ns", peer.sum),
-};
+static const struct crpc_tel_counter net[] = {NET("calls", rpc.calls),
+	NET("batches", batches_sent), NET("messages", messages_sent), NET("bytes", bytes_sent),
+	NET("doorbells", flushes), NET("again_window", again_window),
+	NET("again_reply", again_reply), NET("again_inflight", again_inflight),
+	NET("send_queue_full", sq_full), NET("age_flushes", age_flushes),
+	NET("timeouts", rpc.timeouts), NET("again_large", again_large), NET("resets", rpc.resets),
+	NET("round_trips", queue.count), NET("queue_ns", queue.sum), NET("wire_ns", wire.sum),
+	NET("peer_ns", peer.sum)};
 
 /* What a daemon publishes: words. */
 struct counters {

@@ -67,18 +67,19 @@ put512(void *dst, __m512i v, bool stream)
 }
 
 /*
- * A conversion, all of it but its step: `step` elements from any address to an aligned one. The
- * rest is done element by element. Stores around the caches are in no order: what the caller
- * publishes next must come after them.
+ * A conversion: as many elements as fill `bytes` at a time, from any address s to an aligned one,
+ * by `value`; the rest is done element by element. Stores around the caches are in no order: what
+ * the caller publishes next must come after them.
  */
-#define CONVERT(isa, name, plain, to, from, align, step, convert)                                  \
-	isa static void name(to *dst, const from *src, size_t n, bool stream)                      \
+#define CONVERT(isa, variant, plain, to, from, bytes, put, value)                                  \
+	isa static void variant##_##plain(to *dst, const from *src, size_t n, bool stream)         \
 	{                                                                                          \
-		size_t i = to_aligned(dst, sizeof(*dst), align, n);                                \
+		const size_t step = (bytes) / sizeof(*dst);                                        \
+		size_t i = to_aligned(dst, sizeof(*dst), bytes, n);                                \
                                                                                                    \
 		__crpc_tensor_convert_plain.plain(dst, src, i, false);                             \
-		for (; i + (step) <= n; i += (step))                                               \
-			convert(dst + i, src + i, stream);                                         \
+		for (const from *s = src + i; i + step <= n; i += step, s += step)                 \
+			put(dst + i, value, stream);                                               \
 		if (stream)                                                                        \
 			crpc_dma_wc_flush();                                                       \
 		__crpc_tensor_convert_plain.plain(dst + i, src + i, n - i, false);                 \
@@ -102,43 +103,19 @@ bf16_8(const float *src)
 	return _mm256_blendv_epi8(rounded, quiet, nan);
 }
 
-AVX2 static inline void
-avx2_16_to_bf16(uint16_t *dst, const float *src, bool stream)
-{
-	/* pack works within halves of 128 bits: put the quarters in order again */
-	__m256i v = _mm256_packus_epi32(bf16_8(src), bf16_8(src + 8));
+/* Eight words of 16 bits, and eight floats as f16. */
+#define WORDS_8(s) _mm_loadu_si128((const void *)(s))
+#define F16_8(s)   _mm256_cvtps_ph(_mm256_loadu_ps(s), ROUND)
 
-	put256(dst, _mm256_permute4x64_epi64(v, 0xd8), stream);
-}
-CONVERT(AVX2, avx2_f32_to_bf16, f32_to_bf16, uint16_t, float, 32, 16, avx2_16_to_bf16)
-
-AVX2 static inline void
-avx2_8_of_bf16(float *dst, const uint16_t *src, bool stream)
-{
-	__m256i v = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)src));
-
-	put256(dst, _mm256_slli_epi32(v, 16), stream);
-}
-CONVERT(AVX2, avx2_bf16_to_f32, bf16_to_f32, float, uint16_t, 32, 8, avx2_8_of_bf16)
-
-AVX2 static inline void
-avx2_16_to_f16(uint16_t *dst, const float *src, bool stream)
-{
-	__m128i low = _mm256_cvtps_ph(_mm256_loadu_ps(src), ROUND);
-	__m128i high = _mm256_cvtps_ph(_mm256_loadu_ps(src + 8), ROUND);
-
-	put256(dst, _mm256_set_m128i(high, low), stream);
-}
-CONVERT(AVX2, avx2_f32_to_f16, f32_to_f16, uint16_t, float, 32, 16, avx2_16_to_f16)
-
-AVX2 static inline void
-avx2_8_of_f16(float *dst, const uint16_t *src, bool stream)
-{
-	__m256 v = _mm256_cvtph_ps(_mm_loadu_si128((const void *)src));
-
-	put256(dst, _mm256_castps_si256(v), stream);
-}
-CONVERT(AVX2, avx2_f16_to_f32, f16_to_f32, float, uint16_t, 32, 8, avx2_8_of_f16)
+/* pack works within halves of 128 bits: put the quarters in order again */
+CONVERT(AVX2, avx2, f32_to_bf16, uint16_t, float, 32, put256,
+	_mm256_permute4x64_epi64(_mm256_packus_epi32(bf16_8(s), bf16_8(s + 8)), 0xd8))
+CONVERT(AVX2, avx2, bf16_to_f32, float, uint16_t, 32, put256,
+	_mm256_slli_epi32(_mm256_cvtepu16_epi32(WORDS_8(s)), 16))
+CONVERT(AVX2, avx2, f32_to_f16, uint16_t, float, 32, put256,
+	_mm256_set_m128i(F16_8(s + 8), F16_8(s)))
+CONVERT(AVX2, avx2, f16_to_f32, float, uint16_t, 32, put256,
+	_mm256_castps_si256(_mm256_cvtph_ps(WORDS_8(s))))
 
 const struct tensor_convert __crpc_tensor_convert_avx2 = TENSOR_CONVERT(avx2, usable_avx2);
 
@@ -166,40 +143,17 @@ join(__m256i low, __m256i high)
 	return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
 }
 
-AVX512 static inline void
-avx512_32_to_bf16(uint16_t *dst, const float *src, bool stream)
-{
-	put512(dst, join(bf16_16(src), bf16_16(src + 16)), stream);
-}
-CONVERT(AVX512, avx512_f32_to_bf16, f32_to_bf16, uint16_t, float, 64, 32, avx512_32_to_bf16)
+/* Sixteen words of 16 bits, and sixteen floats as f16. */
+#define WORDS_16(s) _mm256_loadu_si256((const void *)(s))
+#define F16_16(s)   _mm512_cvtps_ph(_mm512_loadu_ps(s), ROUND)
 
-AVX512 static inline void
-avx512_16_of_bf16(float *dst, const uint16_t *src, bool stream)
-{
-	__m512i v = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)src));
-
-	put512(dst, _mm512_slli_epi32(v, 16), stream);
-}
-CONVERT(AVX512, avx512_bf16_to_f32, bf16_to_f32, float, uint16_t, 64, 16, avx512_16_of_bf16)
-
-AVX512 static inline void
-avx512_32_to_f16(uint16_t *dst, const float *src, bool stream)
-{
-	__m256i low = _mm512_cvtps_ph(_mm512_loadu_ps(src), ROUND);
-	__m256i high = _mm512_cvtps_ph(_mm512_loadu_ps(src + 16), ROUND);
-
-	put512(dst, join(low, high), stream);
-}
-CONVERT(AVX512, avx512_f32_to_f16, f32_to_f16, uint16_t, float, 64, 32, avx512_32_to_f16)
-
-AVX512 static inline void
-avx512_16_of_f16(float *dst, const uint16_t *src, bool stream)
-{
-	__m512 v = _mm512_cvtph_ps(_mm256_loadu_si256((const void *)src));
-
-	put512(dst, _mm512_castps_si512(v), stream);
-}
-CONVERT(AVX512, avx512_f16_to_f32, f16_to_f32, float, uint16_t, 64, 16, avx512_16_of_f16)
+CONVERT(AVX512, avx512, f32_to_bf16, uint16_t, float, 64, put512,
+	join(bf16_16(s), bf16_16(s + 16)))
+CONVERT(AVX512, avx512, bf16_to_f32, float, uint16_t, 64, put512,
+	_mm512_slli_epi32(_mm512_cvtepu16_epi32(WORDS_16(s)), 16))
+CONVERT(AVX512, avx512, f32_to_f16, uint16_t, float, 64, put512, join(F16_16(s), F16_16(s + 16)))
+CONVERT(AVX512, avx512, f16_to_f32, float, uint16_t, 64, put512,
+	_mm512_castps_si512(_mm512_cvtph_ps(WORDS_16(s))))
 
 const struct tensor_convert __crpc_tensor_convert_avx512 = TENSOR_CONVERT(avx512, usable_avx512);
 

@@ -337,8 +337,8 @@ hist_sort(struct history *h)
 	return true;
 }
 
-static void
-word_write(FILE *out, uint64_t word)
+void
+hist_write_value(FILE *out, uint64_t word)
 {
 	if (word == HIST_NONE)
 		fputs("none", out);
@@ -355,11 +355,11 @@ hist_write(FILE *out, const struct hist_op *op)
 	else
 		fprintf(out, "? %s ", kinds[op->kind]);
 	if (op->kind == HIST_CAS) {
-		word_write(out, op->expected);
+		hist_write_value(out, op->expected);
 		fputc(':', out);
 	}
 	if (op->kind == HIST_PUT || op->kind == HIST_CAS)
-		word_write(out, op->value);
+		hist_write_value(out, op->value);
 	else
 		fputc('-', out);
 	fputc(' ', out);
@@ -368,5 +368,5 @@ hist_write(FILE *out, const struct hist_op *op)
 	else if (op->ok && op->kind != HIST_GET)
 		fputs("ok", out);
 	else
-		word_write(out, op->found);
+		hist_write_value(out, op->found);
 }

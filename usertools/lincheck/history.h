@@ -79,4 +79,7 @@ bool hist_sort(struct history *h);
 /** Write an operation as its line, without the end of the line. */
 void hist_write(FILE *out, const struct hist_op *op);
 
+/** Write a value: 0x..., or none. */
+void hist_write_value(FILE *out, uint64_t word);
+
 #endif

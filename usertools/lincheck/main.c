@@ -71,10 +71,7 @@ explain(const struct hist_op *op, size_t n, const struct wgl_report *report)
 		stuck->key, report->taken, n);
 	hist_write(stdout, stuck);
 	printf("   (line %u; the value may be ", stuck->line);
-	if (report->value == HIST_NONE)
-		printf("none");
-	else
-		printf("0x%" PRIx64, report->value);
+	hist_write_value(stdout, report->value);
 	printf(")\naround it:\n");
 	from -= width < from ? width : from;
 	for (i = 0; i < n && shown < 20; i++) {

@@ -63,18 +63,12 @@ kind_text(uint32_t kind, char text[5])
 static const char *
 state_text(const struct crpc_shm_info *info)
 {
-	if (info->living < 0 && info->state == CRPC_SHM_BROKEN)
-		return "?"; /* it could not be opened */
-	switch (info->state) {
-	case CRPC_SHM_INIT:
-		return "init";
-	case CRPC_SHM_READY:
-		return "ready";
-	case CRPC_SHM_CLOSED:
-		return "closed";
-	default:
-		return "broken";
-	}
+	static const char *const states[] = {[CRPC_SHM_INIT] = "init",
+		[CRPC_SHM_READY] = "ready", [CRPC_SHM_CLOSED] = "closed"};
+
+	if (info->state < CRPC_DIM(states))
+		return states[info->state];
+	return info->living < 0 ? "?" : "broken"; /* "?": it could not be opened. */
 }
 
 static const char *
