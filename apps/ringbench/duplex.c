@@ -126,51 +126,29 @@ second_of(struct rb_slice *s, struct crpc_spsc_duplex_server e, uint32_t esize)
 		server(s, &e, esize, s->c.burst);
 }
 
-#define EACH_SIZE(CASE) CASE(8) CASE(16) CASE(32) CASE(64) CASE(128) CASE(256)
-
-static void
-first(struct rb_slice *s)
+void
+rb_duplex_run(struct rb_slice *s, int side)
 {
-	struct crpc_spsc_duplex_client c;
+	struct crpc_spsc_duplex_client c = {0};
+	struct crpc_spsc_duplex_server e = {0};
+	int rc = side == 0 ? crpc_spsc_duplex_client_attach(&c, s->to, s->len)
+			   : crpc_spsc_duplex_server_attach(&e, s->to, s->len);
 
-	if (crpc_spsc_duplex_client_attach(&c, s->to, s->len) != 0)
+	if (rc != 0)
 		return;
-	if (s->c.check) {
+	if (side == 0 && s->c.check) {
 		first_of(s, c, s->c.size, true);
 		return;
 	}
 	switch (s->c.size) {
 #define CASE(size)                                                                                 \
 	case size:                                                                                 \
-		first_of(s, c, size, false);                                                       \
+		if (side == 0)                                                                     \
+			first_of(s, c, size, false);                                               \
+		else                                                                               \
+			second_of(s, e, size);                                                     \
 		break;
-		EACH_SIZE(CASE)
+		CASE(8) CASE(16) CASE(32) CASE(64) CASE(128) CASE(256)
 #undef CASE
 	}
-}
-
-static void
-second(struct rb_slice *s)
-{
-	struct crpc_spsc_duplex_server e;
-
-	if (crpc_spsc_duplex_server_attach(&e, s->to, s->len) != 0)
-		return;
-	switch (s->c.size) {
-#define CASE(size)                                                                                 \
-	case size:                                                                                 \
-		second_of(s, e, size);                                                             \
-		break;
-		EACH_SIZE(CASE)
-#undef CASE
-	}
-}
-
-void
-rb_duplex_run(struct rb_slice *s, int side)
-{
-	if (side == 0)
-		first(s);
-	else
-		second(s);
 }

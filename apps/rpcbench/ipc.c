@@ -240,11 +240,7 @@ const struct rpb_layer rpb_layer_ipc = {
 	.what = "between two processes of a host, through shared memory",
 	.about = "Round trip and rate of calls between two processes, a server on the second\n"
 		 "lcore and all clients on the first, compared with what people use.\n",
-	.opt = &opt,
-	.opts = opts,
-	.nopts = CRPC_DIM(opts),
-	.ways = ways,
-	.nways = CRPC_DIM(ways),
+	RPB_TABLES(&opt, opts, ways, CRPC_DIM(ways)),
 	.check = ipc_check,
 	.run = ipc_run,
 	.row = ipc_row,

@@ -26,4 +26,13 @@ void net_ledger_of(const struct crpc_rdma *dev, struct lane_ledger *ledger);
 /** Where the other side's endpoints are; NULL after app_lane_fail(): it has others. */
 const uint8_t *net_peer(struct app_lane *l, int side);
 
+/** A single operation, whose functions begin with @p family. */
+#define NET_WAY(way, family, text, what, turn)                                                     \
+	const struct lane_way way = {                                                              \
+		.base = APP_WAY(text, family##_open, family##_meet, family##_close),               \
+		.unit = what,                                                                      \
+		.step = turn,                                                                      \
+		.ledger = family##_ledger,                                                         \
+	}
+
 #endif

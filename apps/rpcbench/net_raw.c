@@ -164,15 +164,7 @@ raw_ledger(const struct lane_end *e, struct lane_ledger *l)
 	net_ledger_of(s->dev, l);
 }
 
-#define RAW_WAY(way, text, what, turn)                                                             \
-	const struct lane_way way = {                                                              \
-		.base = APP_WAY(text, raw_open, raw_meet, raw_close),                              \
-		.unit = what,                                                                      \
-		.step = turn,                                                                      \
-		.ledger = raw_ledger,                                                              \
-	}
-
-RAW_WAY(net_write_imm, "write_imm", LANE_RATE, rate_step);
-RAW_WAY(net_write_imm_lat, "write_imm_lat", LANE_LATENCY, lat_step);
-RAW_WAY(net_write, "write", LANE_BYTES, bulk_step);
-RAW_WAY(net_read, "read", LANE_BYTES, bulk_step);
+NET_WAY(net_write_imm, raw, "write_imm", LANE_RATE, rate_step);
+NET_WAY(net_write_imm_lat, raw, "write_imm_lat", LANE_LATENCY, lat_step);
+NET_WAY(net_write, raw, "write", LANE_BYTES, bulk_step);
+NET_WAY(net_read, raw, "read", LANE_BYTES, bulk_step);

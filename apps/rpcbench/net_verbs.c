@@ -356,16 +356,8 @@ verbs_ledger(const struct lane_end *e, struct lane_ledger *l)
 			[LANE_PACKETS] = card.tx_packets}};
 }
 
-#define VERBS_WAY(way, text, what, turn)                                                           \
-	const struct lane_way way = {                                                              \
-		.base = APP_WAY(text, verbs_open, verbs_meet, verbs_close),                        \
-		.unit = what,                                                                      \
-		.step = turn,                                                                      \
-		.ledger = verbs_ledger,                                                            \
-	}
-
-VERBS_WAY(net_send, "send", LANE_RATE, rate_step);
-VERBS_WAY(net_send_bf, "send_blueflame", LANE_RATE, bf_step);
-VERBS_WAY(net_send_lat, "send_lat", LANE_LATENCY, lat_step);
-VERBS_WAY(net_ud_send, "ud_send", LANE_RATE, rate_step);
-VERBS_WAY(net_ud_lat, "ud_lat", LANE_LATENCY, lat_step);
+NET_WAY(net_send, verbs, "send", LANE_RATE, rate_step);
+NET_WAY(net_send_bf, verbs, "send_blueflame", LANE_RATE, bf_step);
+NET_WAY(net_send_lat, verbs, "send_lat", LANE_LATENCY, lat_step);
+NET_WAY(net_ud_send, verbs, "ud_send", LANE_RATE, rate_step);
+NET_WAY(net_ud_lat, verbs, "ud_lat", LANE_LATENCY, lat_step);

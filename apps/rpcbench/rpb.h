@@ -69,6 +69,10 @@ struct rpb_layer {
 	void (*row)(const struct app_group *g, const struct app_lane *l, json_t *row);
 };
 
+/** What a layer's options are, and what its ways. */
+#define RPB_TABLES(options, table, list, n)                                                        \
+	.opt = options, .opts = table, .nopts = CRPC_DIM(table), .ways = list, .nways = n
+
 extern const struct rpb_layer rpb_layer_ipc, rpb_layer_tensor, rpb_layer_net, rpb_layer_raw;
 
 /** Names of the layer's ways, for its option. */

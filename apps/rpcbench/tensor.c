@@ -318,10 +318,6 @@ const struct rpb_layer rpb_layer_tensor = {
 		 "  raw_zmq_*                 ZeroMQ, bytes as they are\n"
 		 "  msgpack_bin_zmq_*         one msgpack binary over ZeroMQ\n"
 		 "  msgpack_elements_zmq_*    msgpack element by element over ZeroMQ\n",
-	.opt = &opt,
-	.opts = opts,
-	.nopts = CRPC_DIM(opts),
-	.ways = ways,
-	.nways = CRPC_DIM(ways),
+	RPB_TABLES(&opt, opts, ways, CRPC_DIM(ways)),
 	.run = tensor_run,
 };
