@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "crpc_arena.h"
+#include "arena_check.h"
 #include "fuzz.h"
 #include "shm_arena.h"
 
@@ -210,7 +210,7 @@ static void
 one_step(const struct step *s)
 {
 	uint32_t k = s->member & 1, what = s->what % WHATS;
-	struct crpc_arena_report r;
+	struct arena_report r;
 	int rc;
 
 	if (what >= WRITE_META) {
@@ -219,7 +219,7 @@ one_step(const struct step *s)
 		rc = crpc_arena_reclaim(arena, s->at % 16, NULL);
 		fuzz_check(rc == 0 || rc == 1);
 	} else if (what == CHECK) {
-		rc = crpc_arena_check(arena, &r);
+		rc = arena_check(arena, &r);
 		fuzz_check((rc == 0) == (r.errors == 0));
 	} else if (what == LEAVE) {
 		crpc_arena_leave(cache[k]);

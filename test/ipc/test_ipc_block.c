@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#include "crpc_arena.h"
+#include "arena_check.h"
 #include "crpc_idle.h"
 #include "crpc_shm.h"
 #include "ipc_client.h"
@@ -78,18 +78,18 @@ static void
 assert_holds(struct crpc_arena_cache *m, uint64_t bytes)
 {
 	struct crpc_arena_cache_stats st;
-	struct crpc_arena_report r;
+	struct arena_report r;
 
 	crpc_arena_cache_stats(m, &st);
 	assert_int_equal(st.held - st.cached, bytes);
-	assert_ok(crpc_arena_check(w.arena, &r));
+	assert_ok(arena_check(w.arena, &r));
 	assert_int_equal(r.blocks_transit, 0);
 }
 
 static int
 close_world(void **state)
 {
-	struct crpc_arena_report r;
+	struct arena_report r;
 
 	if (w.seg == NULL)
 		return 0;
@@ -100,7 +100,7 @@ close_world(void **state)
 		assert_holds(w.cm, 0);
 	crpc_arena_leave(w.cm);
 	crpc_arena_leave(w.sm);
-	assert_ok(crpc_arena_check(w.arena, &r));
+	assert_ok(arena_check(w.arena, &r));
 	assert_int_equal(r.blocks_allocated + r.blocks_transit, 0);
 	crpc_arena_detach(w.arena);
 	crpc_shm_free(w.seg);
@@ -407,14 +407,14 @@ TEST(close_frees_the_blocks_of_calls_that_were_not_read)
 /* The same as a client that leaves the arena at once, as one of the key-value service does. */
 TEST(blocks_of_unread_calls_are_free_after_close_and_leave)
 {
-	struct crpc_arena_report r;
+	struct arena_report r;
 
 	open_world(0);
 	for (uint32_t i = 0; i < 2 * DATA_BYTES / 65536; i++) {
 		assert_ok(call_ref(w.c, new_block(60000, i), NULL, 0, 1));
 		crpc_ipc_client_close(w.c);
 		crpc_arena_leave(w.cm);
-		assert_ok(crpc_arena_check(w.arena, &r));
+		assert_ok(arena_check(w.arena, &r));
 		assert_int_equal(r.blocks_transit + r.blocks_allocated, 0);
 		crpc_ipc_server_reap(w.s);
 		w.c = NULL;
@@ -580,11 +580,11 @@ client_process(void)
 static void
 reap_until_all_is_back(void)
 {
-	struct crpc_arena_report r;
+	struct arena_report r;
 
 	for (uint32_t reaps = 0; reaps < 2 * IPC_RECLAIM_REAPS; reaps++) {
 		crpc_ipc_server_reap(w.s);
-		assert_ok(crpc_arena_check(w.arena, &r));
+		assert_ok(arena_check(w.arena, &r));
 		if (r.members == 1 && r.blocks_allocated + r.blocks_transit == 0)
 			break;
 	}

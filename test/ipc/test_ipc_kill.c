@@ -14,7 +14,7 @@
 #include <sys/wait.h>
 
 #include "crash.h"
-#include "crpc_arena.h"
+#include "arena_check.h"
 #include "crpc_idle.h"
 #include "crpc_shm.h"
 #include "ipc_client.h"
@@ -221,13 +221,13 @@ honest_call(struct crpc_ipc_server *s, struct crpc_ipc_client *h)
 static void
 nothing_is_left(struct crpc_arena_cache *m)
 {
-	struct crpc_arena_report r;
+	struct arena_report r;
 	struct crpc_arena_cache_stats st;
 
 	assert_ok(crpc_arena_reclaim(arena, 0, NULL));
 	crpc_arena_cache_stats(m, &st);
 	assert_int_equal(st.held, st.cached);
-	assert_ok(crpc_arena_check(arena, &r));
+	assert_ok(arena_check(arena, &r));
 	assert_int_equal(r.blocks_allocated + r.blocks_transit, 0);
 }
 

@@ -6,7 +6,7 @@
 
 #include "shm_test.h"
 
-#include "crpc_arena.h"
+#include "arena_check.h"
 #include "crpc_util.h"
 
 #define KIB UINT64_C(1024)
@@ -50,9 +50,9 @@ test_arena_remove(void)
 
 /** The arena is whole; what it holds is in *r. */
 static inline void
-test_arena_whole(struct crpc_arena_report *r)
+test_arena_whole(struct arena_report *r)
 {
-	int rc = crpc_arena_check(test_arena, r);
+	int rc = arena_check(test_arena, r);
 
 	if (rc != 0)
 		fail_msg("audit: %s (%llu findings)", crpc_log_last(),
@@ -65,7 +65,7 @@ test_arena_whole(struct crpc_arena_report *r)
 static inline void
 test_arena_empty(void)
 {
-	struct crpc_arena_report r;
+	struct arena_report r;
 
 	test_arena_whole(&r);
 	assert_int_equal(r.members, 0);

@@ -276,7 +276,7 @@ TEST_FIXTURE(leaving_gives_back_what_was_held_and_keeps_what_was_given, setup_me
 {
 	uint32_t m1 = crpc_arena_member(c1), m2 = crpc_arena_member(c2);
 	uint64_t kept, given, to_c1;
-	struct crpc_arena_report r;
+	struct arena_report r;
 
 	assert_non_null(crpc_arena_alloc(c1, 5000, &kept));
 	assert_non_null(crpc_arena_alloc(c1, 6000, &given));
@@ -333,7 +333,7 @@ TEST_FIXTURE(a_cache_keeps_no_more_than_it_may, setup, teardown)
 {
 	struct crpc_arena_cache *c = test_join(0, 64 * KIB);
 	struct crpc_arena_cache_stats st;
-	struct crpc_arena_report r;
+	struct arena_report r;
 	static uint64_t ref[3000];
 	uint32_t i, n = 0;
 
@@ -410,18 +410,18 @@ TEST_FIXTURE(what_the_dead_held_comes_back, setup, teardown)
 {
 	struct crpc_arena_cache *c = test_join(0, 0);
 	struct crpc_arena_reclaimed found = {0};
-	struct crpc_arena_report r;
+	struct arena_report r;
 	uint32_t calls = 1;
 
 	child_dies(hold_many);
 	child_dies(hold_many);
-	assert_int_equal(crpc_arena_check(test_arena, &r), 0);
+	assert_int_equal(arena_check(test_arena, &r), 0);
 	assert_int_equal(r.members, 3);
 	assert_true(r.blocks_allocated >= 200);
 	/* In small steps; each is bounded, and the arena is whole between them. */
 	while (crpc_arena_reclaim(test_arena, 3, &found) == 1) {
 		calls++;
-		assert_int_equal(crpc_arena_check(test_arena, &r), 0);
+		assert_int_equal(arena_check(test_arena, &r), 0);
 	}
 	assert_in_range(calls, (8 + DATA / 65536) / 3, (8 + DATA / 65536) / 3 + 2);
 	assert_int_equal(found.members, 2);
@@ -541,7 +541,7 @@ TEST_FIXTURE(size_is_what_the_data_needs, setup, teardown)
 {
 	static const uint64_t data[] = {1, 64 * KIB, 65 * KIB, 511 * KIB, MIB, 33 * MIB};
 	struct crpc_arena_conf conf = {0};
-	struct crpc_arena_report r;
+	struct arena_report r;
 	uint64_t len;
 
 	for (uint32_t i = 0; i < CRPC_DIM(data); i++) {
@@ -556,7 +556,7 @@ TEST_FIXTURE(size_is_what_the_data_needs, setup, teardown)
 			assert_int_equal(crpc_arena_format(s, 4096, len, &conf), 0);
 			a = crpc_arena_attach(s, 4096);
 			assert_non_null(a);
-			assert_int_equal(crpc_arena_check(a, &r), 0);
+			assert_int_equal(arena_check(a, &r), 0);
 			assert_int_equal(r.units, (data[i] + 65535) / 65536);
 			crpc_arena_detach(a);
 			crpc_shm_free(s);

@@ -231,8 +231,8 @@ step(struct honest *h, bool write)
 static void
 walk(void)
 {
-	struct crpc_arena_report r;
-	int rc = crpc_arena_check(test_arena, &r);
+	struct arena_report r;
+	int rc = arena_check(test_arena, &r);
 
 	assert_true(rc == 0 || rc == -EPROTO);
 	assert_in_range(r.bytes_allocated + r.bytes_cached, 0, DATA);
@@ -361,7 +361,7 @@ TEST(an_overwritten_word_loses_its_block_only)
 		assert_non_null(crpc_arena_alloc(c, 4096, &again));
 	crpc_arena_cache_stats(c, &st);
 	assert_int_equal(st.damaged, 4);
-	assert_int_equal(crpc_arena_check(test_arena, NULL), -EPROTO);
+	assert_int_equal(arena_check(test_arena, NULL), -EPROTO);
 	crpc_arena_leave(c);
 	crpc_arena_detach(test_arena);
 }
@@ -419,7 +419,7 @@ TEST(locks_of_a_far_arena_are_no_others)
 TEST(blocks_in_the_name_of_a_free_place_come_back)
 {
 	struct crpc_arena_cache *c, *liar;
-	struct crpc_arena_report r;
+	struct arena_report r;
 	uint64_t ref;
 	pid_t pid;
 
@@ -437,7 +437,7 @@ TEST(blocks_in_the_name_of_a_free_place_come_back)
 	assert_int_equal(child_status(pid), 0);
 	assert_int_equal(crpc_arena_reclaim(test_arena, 0, NULL), 0);
 	crpc_arena_leave(c);
-	assert_int_equal(crpc_arena_check(test_arena, &r), 0);
+	assert_int_equal(arena_check(test_arena, &r), 0);
 	assert_int_equal(r.blocks_allocated + r.blocks_cached, 0);
 	crpc_arena_detach(test_arena);
 }

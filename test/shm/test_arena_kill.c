@@ -263,7 +263,7 @@ survivor_settles(struct crpc_arena_cache *c, uint32_t nth, bool killed)
 static void
 everything_is_back(struct crpc_arena_cache *c, uint32_t nth)
 {
-	struct crpc_arena_report r;
+	struct arena_report r;
 	uint64_t ref;
 
 	crpc_arena_flush(c);
@@ -367,7 +367,7 @@ worker_end(pid_t pid)
 TEST_FIXTURE(members_die_and_others_go_on, setup, teardown)
 {
 	struct crpc_arena_reclaimed found = {0};
-	struct crpc_arena_report r;
+	struct arena_report r;
 	pid_t pid[WORKERS];
 	uint32_t round, i;
 

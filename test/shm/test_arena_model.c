@@ -302,7 +302,7 @@ audit(void)
 {
 	uint64_t held = 0, transit = 0, bytes = 0, cached = 0;
 	struct crpc_arena_cache_stats st;
-	struct crpc_arena_report r;
+	struct arena_report r;
 
 	test_arena_whole(&r);
 	for (uint32_t i = 0; i < blocks; i++) {

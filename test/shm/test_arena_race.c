@@ -38,7 +38,7 @@ setup(void **state)
 static int
 teardown(void **state)
 {
-	struct crpc_arena_report r;
+	struct arena_report r;
 
 	assert_true(acted);
 	test_arena_whole(&r);

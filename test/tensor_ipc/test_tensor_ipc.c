@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "child.h"
-#include "crpc_arena.h"
+#include "arena_check.h"
 #include "crpc_clock.h"
 #include "crpc_tensor_ipc.h"
 #include "tensor_ops.h"
@@ -125,12 +125,12 @@ set_up_small(void **state)
 static int
 tear_down(void **state)
 {
-	struct crpc_arena_report report = {0};
+	struct arena_report report = {0};
 
 	crpc_ipc_client_close(client);
 	crpc_ipc_server_free(server);
 	crpc_tensor_runner_free(runner);
-	assert_int_equal(crpc_arena_check(arena, &report), 0);
+	assert_int_equal(arena_check(arena, &report), 0);
 	assert_int_equal(report.blocks_allocated, 0);
 	assert_int_equal(report.blocks_transit, 0);
 	crpc_arena_leave(cache);

@@ -257,7 +257,7 @@ main(int argc, char **argv)
 		{"place_stays", WEAK_ACQUIRE | WEAK_RELEASE, life},
 		{"arena_place_used", WEAK_ACQUIRE, life},
 		{"each_block", WEAK_ACQUIRE, rest},
-		{"crpc_arena_check", WEAK_ACQUIRE, rest},
+		{"arena_check", WEAK_ACQUIRE, rest},
 		{"audit_span", WEAK_ACQUIRE, rest},
 		{"audit_blocks", WEAK_ACQUIRE, rest},
 		{NULL, 0, NULL},

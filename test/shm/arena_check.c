@@ -4,12 +4,13 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "arena_check.h"
 #include "crpc_log.h"
 #include "shm_arena.h"
 
 struct audit {
 	struct crpc_arena *a;
-	struct crpc_arena_report *r;
+	struct arena_report *r;
 };
 
 /* One finding; the first one is said. */
@@ -25,7 +26,7 @@ found(struct audit *t, uint32_t u, const char *what, uint64_t expected, uint64_t
 static void
 audit_held(struct audit *t, uint32_t u, uint64_t w, uint32_t size)
 {
-	struct crpc_arena_report *r = t->r;
+	struct arena_report *r = t->r;
 	uint32_t to = word_arg(w);
 
 	if (!arena_place_used(t->a, word_owner(w)))
@@ -94,9 +95,9 @@ audit_span(struct audit *t, const struct arena_class *ci, uint32_t u)
 }
 
 int
-crpc_arena_check(struct crpc_arena *a, struct crpc_arena_report *report)
+arena_check(struct crpc_arena *a, struct arena_report *report)
 {
-	struct crpc_arena_report mine;
+	struct arena_report mine;
 	struct audit t = {.a = a, .r = report == NULL ? &mine : report};
 	const struct arena_class *ci;
 	uint64_t w;
