@@ -207,9 +207,6 @@ void *lane_end_new(struct app_lane *l, int side, size_t size);
 /** Keep why a lane broke while it was measured. */
 #define lane_break(e, ...) ((e)->broken = true, app_lane_fail((e)->lane, -EIO, __VA_ARGS__))
 
-/** Time that both sides of a lane have to meet. */
-#define LANE_MEET_MS 20000
-
 /* ---- inline, for the timed loops ---- */
 
 #define LANE_INLINE static inline __attribute__((always_inline))

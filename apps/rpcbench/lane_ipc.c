@@ -50,20 +50,22 @@ server_open(struct app_lane *l, int side)
 static int
 server_meet(struct app_lane *l, int side)
 {
-	struct ipc_served *v = l->state[1];
-	uint64_t end = crpc_clock_ns() + LANE_MEET_MS * UINT64_C(1000000);
+	return rpb_admit(l, ((struct ipc_served *)l->state[1])->s, l->c->clients);
+}
+
+int
+rpb_admit(struct app_lane *l, struct crpc_ipc_server *s, uint32_t clients)
+{
+	uint64_t end = crpc_clock_ns() + RPB_MEET_MS * UINT64_C(1000000);
 	struct crpc_ipc_server_stats st;
-	struct crpc_req req;
 
 	do {
-		crpc_ipc_server_recv(v->s, crpc_clock_ns(), &req, 1);
-		crpc_ipc_server_reap(v->s);
-		crpc_ipc_server_stats(v->s, &st);
-		if (st.clients >= l->c->clients)
+		crpc_ipc_server_reap(s);
+		crpc_ipc_server_stats(s, &st);
+		if (st.clients >= clients)
 			return 0;
 	} while (app_party_look(l->party, 1) == 0 && crpc_clock_ns() < end);
-	return app_lane_fail(
-		l, -ETIMEDOUT, "%u of %u clients connected", st.clients, l->c->clients);
+	return app_lane_fail(l, -ETIMEDOUT, "%u of %u clients connected", st.clients, clients);
 }
 
 LANE_INLINE uint32_t
@@ -169,7 +171,7 @@ static int
 clients_meet(struct app_lane *l, int side)
 {
 	struct ipc_clients *cl = l->state[0];
-	struct crpc_ipc_client_conf conf = {.name = l->c->name, .timeout_ms = LANE_MEET_MS};
+	struct crpc_ipc_client_conf conf = {.name = l->c->name, .timeout_ms = RPB_MEET_MS};
 
 	for (uint32_t i = 0; i < l->c->clients; i++) {
 		cl->c[i] = crpc_ipc_client_connect(&conf);

@@ -272,13 +272,9 @@ enum target_of {
 	OF_READ,
 };
 
-#define CALLS(n, act, deep)                                                                        \
+#define LANE(way, n, act, deep)                                                                    \
 	{                                                                                          \
-		.transport = NET_RC, .clients = (n), .active = (act), .depth = (deep), .size = 32  \
-	}
-#define OTHER(lane, n, deep)                                                                       \
-	{                                                                                          \
-		.transport = (lane), .clients = (n), .active = (n), .depth = (deep), .size = 32    \
+		.transport = (way), .clients = (n), .active = (act), .depth = (deep), .size = 32   \
 	}
 #define ONEWAY(how)                                                                                \
 	{                                                                                          \
@@ -287,21 +283,21 @@ enum target_of {
 	}
 
 static const struct call_goals goals[] = {
-	{.lane = {CALLS(8, 8, 256), OTHER(NET_WRITE_IMM, 1, NET_DEPTH_MAX)},
+	{.lane = {LANE(NET_RC, 8, 8, 256), LANE(NET_WRITE_IMM, 1, 1, NET_DEPTH_MAX)},
 		.target = {{"8 x 256, 32 bytes: calls / raw WRITE_IMM, a WQE each", OF_RATE, 4,
 				   false, 1},
 			{"  doorbells per call", OF_DOORBELL, 1. / 16, true, 0},
 			{"  WQE blocks per call", OF_WQEBB, 1. / 8, true, 0},
 			{"  CQEs per call", OF_CQE, 1. / 16, true, 0},
 			{"  PCIe bytes per call and side", OF_PCIE, 160, true, 0}}},
-	{.lane = {CALLS(1, 1, 32), OTHER(NET_UDRPC, 1, 32)},
+	{.lane = {LANE(NET_RC, 1, 1, 32), LANE(NET_UDRPC, 1, 1, 32)},
 		.target = {{"1 x 32: calls of copyrpc / of udrpc", OF_RATE, 3, false, 1}}},
-	{.lane = {CALLS(1, 1, 1), OTHER(NET_WRITE_IMM_LAT, 1, 1)},
+	{.lane = {LANE(NET_RC, 1, 1, 1), LANE(NET_WRITE_IMM_LAT, 1, 1, 1)},
 		.target = {{"1 x 1: round trip / of raw WRITE_IMM", OF_LATENCY, 1.35, true, 1}}},
 	{.lane = {ONEWAY(CRPC_COPYRPC_FLOW_WINDOW), ONEWAY(CRPC_COPYRPC_FLOW_READ)},
 		.target = {{"one way, ring of 4 KiB: window / READ flow", OF_RATE, 1, false, 1},
 			{"  READs of the window's", OF_READ, 0, true, 0}}},
-	{.lane = {CALLS(8, 8, 4), CALLS(1000, 8, 4)},
+	{.lane = {LANE(NET_RC, 8, 8, 4), LANE(NET_RC, 1000, 8, 4)},
 		.target = {{"8 active of 1000 endpoints / 8 of 8: time per call", OF_COST, 1.3,
 			true, 1}}},
 };

@@ -75,6 +75,14 @@ struct rpb_layer {
 
 extern const struct rpb_layer rpb_layer_ipc, rpb_layer_tensor, rpb_layer_net, rpb_layer_raw;
 
+/** Time that both sides of a lane have to meet, and for one pass of an array. */
+#define RPB_MEET_MS 20000
+
+struct crpc_ipc_server;
+
+/** Wait until so many clients are admitted: 0 or -ETIMEDOUT. */
+int rpb_admit(struct app_lane *l, struct crpc_ipc_server *s, uint32_t clients);
+
 /** Names of the layer's ways, for its option. */
 extern const char *rpb_transports[];
 

@@ -27,8 +27,6 @@
 
 /** Bytes of an array. */
 #define TENSOR_SIZE_MAX (256u << 20)
-/** Time that both sides have to meet, and for one pass. */
-#define TENSOR_MEET_MS 20000
 /** Bytes of an address at most. */
 #define TENSOR_ADDR_MAX 128
 

@@ -89,10 +89,10 @@ sender_meet(struct app_lane *base, int side)
 	struct ours_sender *s = base->state[0];
 	char name[sizeof(l->name) + 8];
 	struct crpc_ipc_client_conf ipc = {
-		.name = name, .timeout_ms = TENSOR_MEET_MS, .probe_ms = PROBE_MS};
+		.name = name, .timeout_ms = RPB_MEET_MS, .probe_ms = PROBE_MS};
 
 	snprintf(name, sizeof(name), "%s.ipc", l->name);
-	s->seg = crpc_shm_attach(NULL, l->name, KIND, 1, TENSOR_MEET_MS);
+	s->seg = crpc_shm_attach(NULL, l->name, KIND, 1, RPB_MEET_MS);
 	s->arena = s->seg == NULL ? NULL : crpc_arena_attach(s->seg, ARENA_OFF);
 	s->cache = s->arena == NULL ? NULL : crpc_arena_join(s->arena, NULL);
 	s->block = s->cache == NULL ? NULL : crpc_arena_alloc(s->cache, block_bytes(l), &s->ref);
@@ -132,7 +132,7 @@ serialize(struct ours_sender *s)
 static int
 sender_wait(struct tensor_lane *l, struct ours_sender *s, struct tensor_answer *a)
 {
-	uint64_t end = crpc_clock_ns() + TENSOR_MEET_MS * UINT64_C(1000000);
+	uint64_t end = crpc_clock_ns() + RPB_MEET_MS * UINT64_C(1000000);
 	struct crpc_ipc_block block;
 	struct crpc_done done;
 	uint32_t polls = 0;
@@ -147,7 +147,7 @@ sender_wait(struct tensor_lane *l, struct ours_sender *s, struct tensor_answer *
 			return -ECONNRESET;
 		if (crpc_clock_ns() > end)
 			return tensor_fail(
-				l, -ETIMEDOUT, "no answer in %d s", TENSOR_MEET_MS / 1000);
+				l, -ETIMEDOUT, "no answer in %d s", RPB_MEET_MS / 1000);
 	}
 	rc = crpc_tensor_ipc_status(&done, &status, 1);
 	if (rc == 0)
@@ -289,17 +289,7 @@ receiver_open(struct app_lane *base, int side)
 static int
 receiver_meet(struct app_lane *l, int side)
 {
-	struct ours_receiver *r = l->state[1];
-	uint64_t end = crpc_clock_ns() + TENSOR_MEET_MS * UINT64_C(1000000);
-	struct crpc_ipc_server_stats st;
-
-	do {
-		crpc_ipc_server_reap(r->s);
-		crpc_ipc_server_stats(r->s, &st);
-		if (st.clients == 1)
-			return 0;
-	} while (app_party_look(l->party, 1) == 0 && crpc_clock_ns() < end);
-	return app_lane_fail(l, -ETIMEDOUT, "the client did not connect");
+	return rpb_admit(l, ((struct ours_receiver *)l->state[1])->s, 1);
 }
 
 static int

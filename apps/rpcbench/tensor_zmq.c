@@ -112,7 +112,7 @@ serialize(struct zmq_way *s, size_t *len)
 static int
 sender_wait(struct tensor_lane *l, struct zmq_way *s, struct tensor_answer *a)
 {
-	uint64_t end = crpc_clock_ns() + TENSOR_MEET_MS * UINT64_C(1000000);
+	uint64_t end = crpc_clock_ns() + RPB_MEET_MS * UINT64_C(1000000);
 	int n;
 
 	for (;;) {
@@ -127,7 +127,7 @@ sender_wait(struct tensor_lane *l, struct zmq_way *s, struct tensor_answer *a)
 			return -ECONNRESET;
 		if (crpc_clock_ns() > end)
 			return tensor_fail(
-				l, -ETIMEDOUT, "ZeroMQ: no answer in %d s", TENSOR_MEET_MS / 1000);
+				l, -ETIMEDOUT, "ZeroMQ: no answer in %d s", RPB_MEET_MS / 1000);
 	}
 }
 
