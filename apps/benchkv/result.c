@@ -83,15 +83,6 @@ kv_result_add_daemon(
 	r->served += counts->of.ranks + counts->of.mates;
 }
 
-static void
-figure_add(struct app_figure *total, const struct app_figure *f)
-{
-	total->median += f->median;
-	total->min += f->min;
-	total->max += f->max;
-	total->n = (uint32_t)crpc_max(total->n, f->n);
-}
-
 void
 kv_result_add(struct kv_result *total, const struct kv_result *r)
 {
@@ -111,7 +102,10 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 		offsetof(struct kv_result, served) + sizeof(r->served) - words, 1);
 	total->daemons += r->daemons;
 	daemon_add(&total->sum, &r->sum);
-	figure_add(&total->rate, &r->rate);
+	total->rate.median += r->rate.median;
+	total->rate.min += r->rate.min;
+	total->rate.max += r->rate.max;
+	total->rate.n = (uint32_t)crpc_max(total->rate.n, r->rate.n);
 	for (uint32_t f = 0; f < KV_SLICES_MAX; f++)
 		total->slice[f] += r->slice[f];
 	for (uint32_t f = 0; f < APP_PAUSES; f++)

@@ -330,15 +330,6 @@ lane_open(struct app_lane *l)
 	return rc != 0 ? rc : app_lane_agree(l, app_party_both(p, side_meet, l));
 }
 
-static void
-lane_begin(struct app_group *g, struct app_lane *l)
-{
-	l->ready =
-		l->brief || (lane_open(l) == 0 && (l->ops->begin == NULL || l->ops->begin(l) == 0));
-	if (!l->ready)
-		lane_lost(g, l);
-}
-
 /* Slices between two ping-pongs, until one counts. */
 static int
 round_slices(struct app_lane *l)
@@ -378,10 +369,16 @@ app_group_measure(struct app_group *g)
 	struct app_party *p = g->party;
 	struct app_series series[APP_LANES_MAX];
 	struct app_trial *trial = &g->trial;
+	struct app_lane *l;
 	double line_ns;
 
-	for (uint32_t i = 0; i < g->n && !app_party_stopped(p); i++)
-		lane_begin(g, g->lane[i]);
+	for (uint32_t i = 0; i < g->n && !app_party_stopped(p); i++) {
+		l = g->lane[i];
+		l->ready = l->brief ||
+			(lane_open(l) == 0 && (l->ops->begin == NULL || l->ops->begin(l) == 0));
+		if (!l->ready)
+			lane_lost(g, l);
+	}
 	app_eal_mem_report();
 	line_ns = app_party_line_ns(p);
 	app_trial_begin(trial);

@@ -353,6 +353,19 @@ app_party_agree(struct app_party *p, const char *step, int rc)
 	return rc != 0 ? rc : theirs;
 }
 
+static void
+party_end(struct app_party *p)
+{
+	if (p->side == 0)
+		crpc_shm_free(p->segment);
+	else
+		crpc_shm_detach(p->segment);
+	app_link_close(p->link);
+	app_eal_stop();
+	app_process_end(p->process);
+	app_boot_close(&p->boot);
+}
+
 int
 app_party_start(struct app_party *p, const struct app_args *args, const char *device)
 {
@@ -375,7 +388,7 @@ app_party_start(struct app_party *p, const struct app_args *args, const char *de
 		lcores_find(p);
 	rc = p->boot.size == 1 ? app_driver_check(device) : ranks_meet(p, device);
 	if (rc != 0)
-		app_party_end(p);
+		party_end(p);
 	return rc;
 }
 
@@ -425,7 +438,7 @@ app_party_start_process(struct app_party *p, const struct app_args *args)
 	p->court = &app_process_shared(p->process)->court;
 	rc = app_party_agree(p, "party.process", rc);
 	if (rc != 0)
-		app_party_end(p);
+		party_end(p);
 	return rc;
 }
 
@@ -466,20 +479,8 @@ app_party_run(struct app_party *p, const struct app_bench *b)
 		rc = b->run(b->arg);
 	}
 	app_out_close(&p->out, app_party_stopped(p) && !p->lost && p->side == 0);
+	party_end(p);
 	if (rc == 0)
 		return p->failed != 0 || p->lost ? APP_EXIT_RUN : APP_EXIT_OK;
 	return rc < 0 ? APP_EXIT_RUN : rc;
-}
-
-void
-app_party_end(struct app_party *p)
-{
-	if (p->side == 0)
-		crpc_shm_free(p->segment);
-	else
-		crpc_shm_detach(p->segment);
-	app_link_close(p->link);
-	app_eal_stop();
-	app_process_end(p->process);
-	app_boot_close(&p->boot);
 }

@@ -17,9 +17,9 @@
  * goes nowhere.
  *
  *     app_party_start(&party, &args, device)     EAL, cores or ranks
- *     app_party_both(&party, fn, arg)            fn(arg, side) for the sides of this process
- *     app_party_barrier(&party), app_party_swap(&party, ...)
- *     app_party_end(&party)
+ *     app_party_run(&party, &bench)              measures, then ends the party; bench.run() calls
+ *         app_party_both(&party, fn, arg)        fn(arg, side) for the sides of this process
+ *         app_party_barrier(&party), app_party_swap(&party, ...)
  *
  * Threads: side 1 on a second lcore calls app_party_barrier(), _over() and _look(); all else is for
  * the thread that started the party.
@@ -87,9 +87,6 @@ int app_party_start(struct app_party *p, const struct app_args *args, const char
  */
 int app_party_start_process(struct app_party *p, const struct app_args *args);
 
-/** End the EAL, leave the other process or rank. */
-void app_party_end(struct app_party *p);
-
 /** All sides go on, or none: the first exit code of both, after its line (app_boot_agree()). */
 int app_party_agree(struct app_party *p, const char *step, int rc);
 
@@ -105,7 +102,7 @@ struct app_bench {
 
 /**
  * Prepare on both sides, print the machine, where the sides are and how far apart, measure, close
- * the results, report an interruption: the exit code.
+ * the results, report an interruption, end the EAL, leave the other process or rank: the exit code.
  */
 int app_party_run(struct app_party *p, const struct app_bench *b);
 

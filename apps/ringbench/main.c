@@ -79,8 +79,6 @@ main(int argc, char **argv)
 	rc = app_party_start(&party, &args, NULL);
 	if (rc != 0)
 		return rc;
-	rc = app_party_run(
+	return app_party_run(
 		&party, &(struct app_bench){"ringbench", o->json, prepare, run, o});
-	app_party_end(&party);
-	return rc;
 }

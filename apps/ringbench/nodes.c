@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* flux and mesh: every node calls every other at full window and answers whatever arrives. */
 #include <errno.h>
-#include <string.h>
 
 #include "app_msg.h"
 #include "crpc_clock.h"
@@ -118,15 +117,6 @@ node_polls(struct node *n, const struct app_case *c)
 	n->done += k;
 }
 
-static void
-node_join(struct node *n, struct rb_slice *s, uint32_t id)
-{
-	memset(n, 0, sizeof(*n));
-	n->id = id;
-	n->flux = crpc_flux_join(s->flux, id);
-	crpc_fetch_add_relaxed(&s->ready, 1);
-}
-
 void
 rb_nodes_run(struct rb_slice *s, uint32_t lcore_index)
 {
@@ -135,8 +125,10 @@ rb_nodes_run(struct rb_slice *s, uint32_t lcore_index)
 	uint32_t n = 0, turn = 0;
 	uint64_t end;
 
-	for (uint32_t i = lcore_index; i < c->nodes; i += c->nlcores)
-		node_join(&node[n++], s, i);
+	for (uint32_t i = lcore_index; i < c->nodes; i += c->nlcores) {
+		node[n++] = (struct node){.id = i, .flux = crpc_flux_join(s->flux, i)};
+		crpc_fetch_add_relaxed(&s->ready, 1);
+	}
 	while (crpc_load_acquire(&s->ready) < c->nodes)
 		;
 	for (uint32_t i = 0; i < n; i++)

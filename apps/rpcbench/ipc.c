@@ -229,7 +229,7 @@ target_fill(const void *group, struct app_target *t)
 }
 
 static int
-ipc_run(struct rpb_run *run)
+ipc_run(void *run)
 {
 	return opt.preset == PRESET_TARGETS ? call_targets(run, goals, CRPC_DIM(goals), target_fill)
 					    : run_all(run);

@@ -91,22 +91,6 @@ layer_parse(const struct rpb_layer *layer, int argc, char **argv)
 }
 
 static int
-prepare(void *arg)
-{
-	struct rpb_run *run = arg;
-
-	return run->layer->prepare != NULL ? run->layer->prepare(run) : 0;
-}
-
-static int
-measure(void *arg)
-{
-	struct rpb_run *run = arg;
-
-	return run->layer->run(run);
-}
-
-static int
 layer_run(const struct rpb_layer *layer, const struct app_args *args)
 {
 	static struct app_party party;
@@ -120,8 +104,8 @@ layer_run(const struct rpb_layer *layer, const struct app_args *args)
 		return rc;
 	party.out.common = json_pack("{s:s}", "layer", layer->name);
 	rc = app_party_run(&party,
-		&(struct app_bench){"rpcbench", run.opt->json, prepare, measure, &run});
-	app_party_end(&party);
+		&(struct app_bench){
+			"rpcbench", run.opt->json, layer->prepare, layer->run, &run});
 	crpc_shm_sweep(NULL, "rpcbench."); /* Of a second process that was killed. */
 	return rc;
 }

@@ -105,8 +105,9 @@ net_peer(struct app_lane *l, int side)
 
 /* The device that all ends of this process open. */
 static int
-net_prepare(struct rpb_run *run)
+net_prepare(void *arg)
 {
+	const struct rpb_run *run = arg;
 	const struct crpc_rdma_conf conf = {.device = run->opt->device};
 	struct crpc_rdma *dev = crpc_rdma_open(&conf);
 
@@ -193,8 +194,9 @@ raw_group(struct rpb_run *run, enum lane_unit unit, uint32_t size)
 }
 
 static int
-raw_run(struct rpb_run *run)
+raw_run(void *arg)
 {
+	struct rpb_run *run = arg;
 	int rc = 0;
 
 	printf("machine: device %s, driver %s\n", device.name, device.driver);
@@ -338,8 +340,9 @@ target_fill(const void *group, struct app_target *t)
 }
 
 static int
-net_run(struct rpb_run *run)
+net_run(void *arg)
 {
+	struct rpb_run *run = arg;
 	int rc = 0;
 
 	printf("machine: device %s, driver %s\n", device.name, device.driver);

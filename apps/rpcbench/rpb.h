@@ -61,10 +61,10 @@ struct rpb_layer {
 	bool device;   /**< It runs over a device; else it needs a second process. */
 	/** More about the options: 0, or an exit code after one line on stderr. May be NULL. */
 	int (*check)(void);
-	/** What may fail before a run: 0, or an exit code after a line. May be NULL. */
-	int (*prepare)(struct rpb_run *run);
-	/** Measure: 0, -EIO, or an exit code. */
-	int (*run)(struct rpb_run *run);
+	/** What may fail before a struct rpb_run: 0, or an exit code after a line. May be NULL. */
+	int (*prepare)(void *run);
+	/** Measure a struct rpb_run: 0, -EIO, or an exit code. */
+	int (*run)(void *run);
 	/** Layers of calls: add to the row of a lane what it is, and its figures. */
 	void (*row)(const struct app_group *g, const struct app_lane *l, json_t *row);
 };

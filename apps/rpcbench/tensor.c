@@ -299,8 +299,9 @@ run_size(struct rpb_run *run, uint64_t size)
 }
 
 static int
-tensor_run(struct rpb_run *run)
+tensor_run(void *arg)
 {
+	struct rpb_run *run = arg;
 	int rc = 0;
 
 	for (uint32_t i = 0; i < opt.sizes.n && rc == 0 && !app_party_stopped(run->party); i++)

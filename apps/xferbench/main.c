@@ -137,7 +137,5 @@ main(int argc, char **argv)
 	rc = app_party_start(&party, &args, o.device);
 	if (rc != 0)
 		return rc;
-	rc = run(&o);
-	app_party_end(&party);
-	return rc;
+	return run(&o);
 }

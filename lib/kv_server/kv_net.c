@@ -308,17 +308,6 @@ connect_rank(struct kv_net *net, struct kv_peer *p, const uint8_t *addresses)
 	return rc;
 }
 
-/* @return 0: all are fresh; else the device, or a poll(), is not through with what there was. */
-static int
-reset_rank(struct kv_net *net, struct kv_peer *p)
-{
-	int rc = 0;
-
-	for (uint32_t i = 0; i < kv_net_endpoints(net) && rc == 0; i++)
-		rc = !STAILQ_EMPTY(&p[i].backlog) ? -EBUSY : crpc_copyrpc_ep_reset(p[i].ep);
-	return rc;
-}
-
 /*
  * A reset that is not possible is tried again later and later. Some tries are normal: the device
  * may need seconds for what was under way.
@@ -327,11 +316,13 @@ static bool
 reset_retry(struct kv_net *net, struct kv_peer *p, uint64_t now)
 {
 	uint32_t before = p->tries;
-	int rc;
+	int rc = 0;
 
 	if (now < p->retry_ns)
 		return false;
-	rc = reset_rank(net, p);
+	/* Not 0: the device, or a poll(), is not through with what there was. */
+	for (uint32_t i = 0; i < kv_net_endpoints(net) && rc == 0; i++)
+		rc = !STAILQ_EMPTY(&p[i].backlog) ? -EBUSY : crpc_copyrpc_ep_reset(p[i].ep);
 	p->tries = rc == 0 ? 0 : rc == -EBUSY ? before + 1 : (uint32_t)crpc_max(before + 1, TRIES);
 	p->retry_ns = rc == 0 ? 0 : now + (RETRY_NS << crpc_min(before, RETRY_SHIFT_MAX));
 	if (before < TRIES && p->tries >= TRIES)

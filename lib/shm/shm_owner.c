@@ -61,24 +61,19 @@ conf_path(const struct crpc_shm_conf *conf, char *path)
 	return rc;
 }
 
-/* Bytes that the machine can still give, without those that it would have to write out first. */
-static uint64_t
-memory_available(void)
-{
-	return __crpc_meminfo("MemAvailable:") << 10;
-}
-
 /* Bytes that the file's file system can still give. True if they are the machine's memory. */
 static bool
 room(int fd, uint64_t *left)
 {
+	/* Of the machine, without those that it would have to write out first. */
+	uint64_t available = __crpc_meminfo("MemAvailable:") << 10;
 	struct statfs fs = {0};
 
 	fstatfs(fd, &fs);
 	*left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
 	if (fs.f_type != TMPFS_MAGIC)
 		return false;
-	*left = fs.f_blocks == 0 ? memory_available() : crpc_min(*left, memory_available());
+	*left = fs.f_blocks == 0 ? available : crpc_min(*left, available);
 	return true;
 }
 
