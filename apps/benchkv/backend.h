@@ -50,14 +50,14 @@ struct kv_end_conf {
 	const struct kv_options *opt;
 	/** Where lost ranks are reported and found: watch(). */
 	struct crpc_kv_server *service;
-	uint64_t timeout_ns;   /**< Deadline of a call. */
-	bool server;           /**< A port; else a link. */
-	uint32_t self;         /**< Our number: of a port among owners, of a link among links. */
+	uint64_t timeout_ns; /**< Deadline of a call. */
+	bool server;         /**< A port; else a link. */
+	uint32_t self;       /**< Our number: of a port among owners, of a link among links. */
 	uint32_t rank;
-	uint32_t owners;       /**< Ports that a link is connected to. */
-	uint32_t peers;        /**< Ends of the other kind that we are connected to. */
-	uint32_t calls;        /**< Calls that one link has open at most; the same for all. */
-	uint32_t req_max;      /**< Bytes of the largest request and response. */
+	uint32_t owners;  /**< Ports that a link is connected to. */
+	uint32_t peers;   /**< Ends of the other kind that we are connected to. */
+	uint32_t calls;   /**< Calls that one link has open at most; the same for all. */
+	uint32_t req_max; /**< Bytes of the largest request and response. */
 	uint32_t resp_max;
 	void *beside; /**< Link: the port on the same lcore, whose queues it may use. */
 };
@@ -94,7 +94,7 @@ struct kv_backend {
 	struct crpc_kv_front front;
 	/** The device that it uses, for the map; NULL or empty: none. */
 	const char *(*device)(const void *end);
-	/** Add what it has counted. */
+	/** Add what it has counted; NULL: nothing. */
 	void (*counts)(const void *end, struct kv_net_counts *counts);
 };
 
@@ -140,11 +140,11 @@ void kv_net_count(
 struct kv_wire {
 	const struct kv_backend *backend;
 	struct app_boot *boot;
-	uint32_t daemons;                    /**< Of each rank. */
-	uint32_t links;                      /**< Of this rank. */
-	uint32_t first_link;                 /**< The first of them among those of all ranks. */
-	uint32_t links_all;                  /**< Of all ranks. */
-	uint32_t rank_links[APP_RANKS_MAX];  /**< Of each. */
+	uint32_t daemons;                   /**< Of each rank. */
+	uint32_t links;                     /**< Of this rank. */
+	uint32_t first_link;                /**< The first of them among those of all ranks. */
+	uint32_t links_all;                 /**< Of all ranks. */
+	uint32_t rank_links[APP_RANKS_MAX]; /**< Of each. */
 	void *port[CRPC_KV_DAEMONS_MAX];
 	void *link[KV_SEATS_MAX]; /**< By seat; NULL: no clients there. */
 	uint32_t seats;

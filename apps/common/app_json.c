@@ -68,11 +68,11 @@ app_json_write(FILE *out, json_t *obj)
 {
 	static bool reported; /* What fails once fails for each line. */
 	size_t flags = JSON_COMPACT | JSON_REAL_PRECISION(9);
-	size_t len = json_dumpb(obj, NULL, 0, flags);
+	size_t len = out == NULL ? 0 : json_dumpb(obj, NULL, 0, flags);
 	char *line = malloc(len + 1);
 	int rc = out == NULL ? 0 : -ENOMEM;
 
-	if (out != NULL && line != NULL && len != 0 && json_dumpb(obj, line, len, flags) == len) {
+	if (line != NULL && len != 0 && json_dumpb(obj, line, len, flags) == len) {
 		line[len] = '\n';
 		rc = line_write(out, line, len + 1);
 	}

@@ -37,7 +37,8 @@ int app_json_check(const char *option, const char *path);
 FILE *app_json_open(const char *option, const char *path);
 
 /**
- * Append the object as one line, and drop it. Lines of several processes do not mix.
+ * Append the object as one line, and drop it; without a file, drop it. Lines of several processes
+ * do not mix.
  *
  * @return
  *   0, or -errno, the first time after one line on stderr.

@@ -97,15 +97,15 @@ enum app_state app_state_of(double before_ns, double after_ns);
 /** What one slice gave. */
 struct app_slice {
 	double value;
-	double line_ns[2];   /**< Ping-pong before and after. */
-	double ns;           /**< Its length. */
-	uint64_t away_ns;    /**< Time that its threads waited for their cores, together. */
+	double line_ns[2]; /**< Ping-pong before and after. */
+	double ns;         /**< Its length. */
+	uint64_t away_ns;  /**< Time that its threads waited for their cores, together. */
 };
 
 /** Slices of one subject, in order. */
 struct app_series {
 	struct app_slice *slice;
-	uint32_t n;
+	uint32_t n; /**< Set to 0, it forgets the slices and keeps their memory. */
 	uint32_t size;
 	/** Its threads give their cores away by design: that they were away means nothing. */
 	bool sleeps;
@@ -120,7 +120,7 @@ struct app_figure {
 /** Append a slice: 0 or -ENOMEM. */
 int app_series_add(struct app_series *s, const struct app_slice *slice);
 
-/** Free the memory; n = 0 forgets the slices and keeps it. */
+/** Free the memory. */
 void app_series_fini(struct app_series *s);
 
 /** The middle of some, which are put in order; 0 if there is none. */
@@ -171,8 +171,7 @@ uint32_t app_series_disturbed(const struct app_series *s);
  * @param disturbed
  *   Of these: app_series_disturbed().
  */
-bool app_measure_noisy(
-	double steal_pct, enum app_state state, uint64_t slices, uint64_t disturbed);
+bool app_measure_noisy(double steal_pct, enum app_state state, uint64_t slices, uint64_t disturbed);
 
 /** Series that are measured side by side, and what that allows to say of them. */
 struct app_trial {

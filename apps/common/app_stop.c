@@ -16,7 +16,7 @@ on_signal(int sig)
 	if (app_stopped() == 0) {
 		crpc_store_relaxed(&first_ns, now);
 		crpc_store_relaxed(&app_stop_signal, sig);
-	} else if (now - crpc_load_relaxed(&first_ns) > APP_STOP_SAME_MS * UINT64_C(1000000)) {
+	} else if (now > crpc_load_relaxed(&first_ns) + APP_STOP_SAME_MS * UINT64_C(1000000)) {
 		signal(sig, SIG_DFL);
 		raise(sig); /* Blocked until this function returns. */
 	}

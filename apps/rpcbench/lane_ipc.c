@@ -107,7 +107,8 @@ ipc_swallow(struct ipc_served *v)
 static void
 ipc_serve_clocked(struct ipc_served *v, const _Atomic uint32_t *over, struct lane_served *out)
 {
-	uint64_t then = crpc_clock_ticks(), now, most = crpc_clock_ns_to_ticks(LANE_TURN_MAX_NS);
+	uint64_t then = crpc_clock_ticks(), now,
+		 most = (uint64_t)crpc_clock_ns_to_ticks(LANE_TURN_MAX_NS);
 	uint32_t n;
 
 	while (crpc_load_acquire(over) == 0) {
@@ -157,8 +158,7 @@ static int
 clients_open(struct app_lane *l, int side)
 {
 	const struct app_case *c = l->c;
-	struct ipc_clients *cl = lane_end_new(
-		l, 0, sizeof(*cl) + c->clients * sizeof(cl->c[0]));
+	struct ipc_clients *cl = lane_end_new(l, 0, sizeof(*cl) + c->clients * sizeof(cl->c[0]));
 
 	if (cl == NULL)
 		return -ENOMEM;
@@ -262,7 +262,10 @@ ipc_notify(struct lane_end *e, uint32_t id, uint32_t size, uint32_t n)
 		lane_break(e, "a message: %s (%d)", strerror(-rc), rc);
 }
 
-#define IPC_LOOP(how) {ipc_begin, ipc_take, how, .waits = 4096, .turns = 64}
+#define IPC_LOOP(how)                                                                              \
+	{                                                                                          \
+		ipc_begin, ipc_take, how, .waits = 4096, .turns = 64                               \
+	}
 static const struct lane_loop loop = IPC_LOOP(ipc_issue);
 
 /* Instances with a constant size, which is what a program that knows its messages has. */

@@ -134,11 +134,10 @@ message_poll(struct lane_end *e, uint32_t *sends, uint32_t *recvs, uint32_t *num
 
 /* One write or read at a time of the peer's memory, until it is complete. */
 static uint32_t
-bulk_step(struct lane_end *e, uint64_t now, bool more)
+bulk_step(struct lane_end *e, bool more, uint8_t op)
 {
 	struct net_raw *s = (struct net_raw *)e;
-	const struct crpc_rdma_wr wr = {
-		.op = e->lane->way == &net_read.base ? CRPC_RDMA_READ : CRPC_RDMA_WRITE,
+	const struct crpc_rdma_wr wr = {.op = op,
 		.flags = CRPC_RDMA_WR_SIGNAL,
 		.num_sge = 1,
 		.raddr = s->peer.raddr,
@@ -155,6 +154,18 @@ bulk_step(struct lane_end *e, uint64_t now, bool more)
 	return sends;
 }
 
+static uint32_t
+write_step(struct lane_end *e, uint64_t now, bool more)
+{
+	return bulk_step(e, more, CRPC_RDMA_WRITE);
+}
+
+static uint32_t
+read_step(struct lane_end *e, uint64_t now, bool more)
+{
+	return bulk_step(e, more, CRPC_RDMA_READ);
+}
+
 static void
 raw_ledger(const struct lane_end *e, struct lane_ledger *l)
 {
@@ -166,5 +177,5 @@ raw_ledger(const struct lane_end *e, struct lane_ledger *l)
 
 NET_WAY(net_write_imm, raw, "write_imm", LANE_RATE, rate_step);
 NET_WAY(net_write_imm_lat, raw, "write_imm_lat", LANE_LATENCY, lat_step);
-NET_WAY(net_write, raw, "write", LANE_BYTES, bulk_step);
-NET_WAY(net_read, raw, "read", LANE_BYTES, bulk_step);
+NET_WAY(net_write, raw, "write", LANE_BYTES, write_step);
+NET_WAY(net_read, raw, "read", LANE_BYTES, read_step);

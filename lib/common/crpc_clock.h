@@ -24,8 +24,8 @@ CRPC_BEGIN_DECLS
 
 /** Written by crpc_clock_init(), read-only afterwards. */
 struct crpc_clock {
-	uint64_t base;  /**< Counter at init. */
-	uint64_t mult;  /**< ns = ((counter - base) * mult) >> 32. */
+	uint64_t base; /**< Counter at init. */
+	uint64_t mult; /**< ns = ((counter - base) * mult) >> 32. */
 };
 
 extern struct crpc_clock crpc_clock;
@@ -33,7 +33,10 @@ extern struct crpc_clock crpc_clock;
 /** Calibrate. May be called again, by any thread; the later calls do nothing. */
 void crpc_clock_init(void);
 
-/** CLOCK_MONOTONIC: for what waits, where crpc_clock_init() may not have been called. */
+/**
+ * CLOCK_MONOTONIC, which all processes of a host share: for histories, and for what waits where
+ * crpc_clock_init() may not have been called.
+ */
 uint64_t crpc_clock_monotonic_ns(void);
 
 /** Sleep for @p ns nanoseconds, below a second, or until a signal comes. */
@@ -62,7 +65,7 @@ crpc_clock_ticks_to_ns(uint64_t ticks)
 	return (uint64_t)(((unsigned __int128)ticks * crpc_clock.mult) >> 32);
 }
 
-/** Ticks of the counter in @p ns nanoseconds. */
+/** Ticks of the counter in @p ns nanoseconds; after crpc_clock_init(). */
 static inline double
 crpc_clock_ns_to_ticks(double ns)
 {

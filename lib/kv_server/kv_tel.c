@@ -15,14 +15,25 @@
 	{                                                                                          \
 		"net_" name, offsetof(struct crpc_copyrpc_stats, member)                           \
 	}
-static const struct crpc_tel_counter net[] = {NET("calls", rpc.calls),
-	NET("batches", batches_sent), NET("messages", messages_sent), NET("bytes", bytes_sent),
-	NET("doorbells", flushes), NET("again_window", again_window),
-	NET("again_reply", again_reply), NET("again_inflight", again_inflight),
-	NET("send_queue_full", sq_full), NET("age_flushes", age_flushes),
-	NET("timeouts", rpc.timeouts), NET("again_large", again_large), NET("resets", rpc.resets),
-	NET("round_trips", queue.count), NET("queue_ns", queue.sum), NET("wire_ns", wire.sum),
-	NET("peer_ns", peer.sum)};
+static const struct crpc_tel_counter net[] = {
+	NET("calls", rpc.calls),
+	NET("batches", batches_sent),
+	NET("messages", messages_sent),
+	NET("bytes", bytes_sent),
+	NET("doorbells", flushes),
+	NET("again_window", again_window),
+	NET("again_reply", again_reply),
+	NET("again_inflight", again_inflight),
+	NET("send_queue_full", sq_full),
+	NET("age_flushes", age_flushes),
+	NET("timeouts", rpc.timeouts),
+	NET("again_large", again_large),
+	NET("resets", rpc.resets),
+	NET("round_trips", queue.count),
+	NET("queue_ns", queue.sum),
+	NET("wire_ns", wire.sum),
+	NET("peer_ns", peer.sum),
+};
 
 /* What a daemon publishes: words. */
 struct counters {
@@ -56,11 +67,18 @@ take_active(struct crpc_kv_daemon *d)
 	return n;
 }
 
+static void
+count_net(const struct crpc_copyrpc_stats *n, struct counters *c)
+{
+	for (uint32_t i = 0; i < CRPC_DIM(net); i++)
+		c->net[i] = crpc_tel_value(n, &net[i]);
+	memcpy(c->batch, n->batch_size, sizeof(c->batch));
+}
+
 void
 __crpc_kv_tel_publish(struct crpc_kv_daemon *d)
 {
 	_Atomic uint64_t *word = live[d->self - d->first].word;
-	const struct crpc_copyrpc_stats *n = NULL;
 	struct counters c = {0};
 
 	if (++d->watches % ACTIVE_WATCHES == 0)
@@ -71,11 +89,7 @@ __crpc_kv_tel_publish(struct crpc_kv_daemon *d)
 	if (d->hop != NULL)
 		c.flux_again = crpc_flux_node_stats(d->hop->node)->rpc.again;
 	if (d->net != NULL)
-		n = crpc_copyrpc_stats(d->net->ctx);
-	for (uint32_t i = 0; n != NULL && i < CRPC_DIM(net); i++)
-		c.net[i] = crpc_tel_value(n, &net[i]);
-	if (n != NULL)
-		memcpy(c.batch, n->batch_size, sizeof(c.batch));
+		count_net(crpc_copyrpc_stats(d->net->ctx), &c);
 	for (uint32_t i = 0; i < WORDS; i++)
 		crpc_store_relaxed(&word[i], ((const uint64_t *)&c)[i]);
 }

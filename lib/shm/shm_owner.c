@@ -65,14 +65,15 @@ conf_path(const struct crpc_shm_conf *conf, char *path)
 static bool
 room(int fd, uint64_t *left)
 {
-	/* Of the machine, without those that it would have to write out first. */
-	uint64_t available = __crpc_meminfo("MemAvailable:") << 10;
 	struct statfs fs = {0};
+	uint64_t available;
 
 	fstatfs(fd, &fs);
 	*left = (uint64_t)fs.f_bavail * (uint64_t)fs.f_bsize;
 	if (fs.f_type != TMPFS_MAGIC)
 		return false;
+	/* Of the machine, without those that it would have to write out first. */
+	available = __crpc_meminfo("MemAvailable:") << 10;
 	*left = fs.f_blocks == 0 ? available : crpc_min(*left, available);
 	return true;
 }
@@ -181,8 +182,8 @@ copy_allow(struct crpc_shm *seg, const struct crpc_shm_allow *allow)
 		memcpy(seg->uids, allow->uids, allow->uid_count * sizeof(seg->uids[0]));
 	if (allow->gid_count != 0)
 		memcpy(seg->gids, allow->gids, allow->gid_count * sizeof(seg->gids[0]));
-	seg->allow = (struct crpc_shm_allow){
-			seg->uids, seg->gids, allow->uid_count, allow->gid_count};
+	seg->allow =
+		(struct crpc_shm_allow){seg->uids, seg->gids, allow->uid_count, allow->gid_count};
 	return 0;
 }
 

@@ -157,14 +157,16 @@ hdr_read(struct crpc_spsc_hdr *h, char *mem, size_t len, bool duplex, char **end
 }
 
 /* What each kind of end begins with, of a ring at base whose header is h. */
-#define END                                                                                        \
-	.slots = base + CRPC_SPSC_DATA_OFFSET, .head = word_at(base, CRPC_SPSC_HEAD_OFFSET),       \
-	.depth = h.depth, .next = h.start, .esize = h.esize, .end = end
-#define RING_END END, .lap = h.start, .variant = h.variant, .pos = base + CRPC_SPSC_DATA_OFFSET
-#define DUPLEX_END                                                                                 \
-	END, .done = word_at(base, CRPC_SPSC_TAIL_OFFSET), .published = h.start,                   \
-		.limit = h.start, .fetched = h.start, .lazy = h.lazy,                              \
-		.at = base + CRPC_SPSC_DATA_OFFSET
+#define END(base, h, at_end)                                                                       \
+	.slots = (base) + CRPC_SPSC_DATA_OFFSET, .head = word_at(base, CRPC_SPSC_HEAD_OFFSET),     \
+	.depth = (h).depth, .next = (h).start, .esize = (h).esize, .end = (at_end)
+#define RING_END(base, h, at_end)                                                                  \
+	END(base, h, at_end), .lap = (h).start, .variant = (h).variant,                            \
+			      .pos = (base) + CRPC_SPSC_DATA_OFFSET
+#define DUPLEX_END(base, h, at_end)                                                                \
+	END(base, h, at_end), .done = word_at(base, CRPC_SPSC_TAIL_OFFSET),                        \
+			      .published = (h).start, .limit = (h).start, .fetched = (h).start,    \
+			      .lazy = (h).lazy, .at = (base) + CRPC_SPSC_DATA_OFFSET
 
 int
 crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
@@ -175,10 +177,9 @@ crpc_spsc_prod_attach(struct crpc_spsc_prod *p, void *mem, size_t len)
 
 	if (rc != 0)
 		return rc;
-	*p = (struct crpc_spsc_prod){RING_END,
+	*p = (struct crpc_spsc_prod){RING_END(base, h, end),
 		.tail = h.caller_credit ? NULL : word_at(base, CRPC_SPSC_TAIL_OFFSET),
-		.published = h.start,
-		.limit = is_fastforward(h.variant) ? 0 : h.start + h.depth,
+		.published = h.start, .limit = is_fastforward(h.variant) ? 0 : h.start + h.depth,
 		.lazy = h.lazy};
 	return 0;
 }
@@ -195,12 +196,9 @@ crpc_spsc_cons_attach(struct crpc_spsc_cons *c, void *mem, size_t len)
 		return rc;
 	has_tail = h.variant == CRPC_SPSC_LAMPORT ||
 		(crpc_spsc_is_onesided(h.variant) && !h.caller_credit);
-	*c = (struct crpc_spsc_cons){RING_END,
-		.tail = has_tail ? word_at(base, CRPC_SPSC_TAIL_OFFSET) : NULL,
-		.limit = h.start,
-		.freed = h.start,
-		.released = h.start,
-		.batch = h.depth >= 4 ? h.depth / 4 : 1,
+	*c = (struct crpc_spsc_cons){RING_END(base, h, end),
+		.tail = has_tail ? word_at(base, CRPC_SPSC_TAIL_OFFSET) : NULL, .limit = h.start,
+		.freed = h.start, .released = h.start, .batch = h.depth >= 4 ? h.depth / 4 : 1,
 		.rel = base + CRPC_SPSC_DATA_OFFSET};
 	return 0;
 }
@@ -214,11 +212,8 @@ crpc_spsc_duplex_client_attach(struct crpc_spsc_duplex_client *c, void *mem, siz
 
 	if (rc != 0)
 		return rc;
-	*c = (struct crpc_spsc_duplex_client){DUPLEX_END,
-		.read = h.start,
-		.freed = h.start,
-		.sent = h.start,
-		.got = h.start,
+	*c = (struct crpc_spsc_duplex_client){DUPLEX_END(base, h, end), .read = h.start,
+		.freed = h.start, .sent = h.start, .got = h.start,
 		.oldest = base + CRPC_SPSC_DATA_OFFSET};
 	return 0;
 }
@@ -232,9 +227,7 @@ crpc_spsc_duplex_server_attach(struct crpc_spsc_duplex_server *s, void *mem, siz
 
 	if (rc != 0)
 		return rc;
-	*s = (struct crpc_spsc_duplex_server){DUPLEX_END,
-		.answered = h.start,
-		.taken = h.start,
-		.open = base + CRPC_SPSC_DATA_OFFSET};
+	*s = (struct crpc_spsc_duplex_server){DUPLEX_END(base, h, end), .answered = h.start,
+		.taken = h.start, .open = base + CRPC_SPSC_DATA_OFFSET};
 	return 0;
 }

@@ -24,8 +24,9 @@ struct tensor_convert {
 /* The table of a variant, whose functions are named after it. */
 #define TENSOR_CONVERT(variant, is_usable)                                                         \
 	{                                                                                          \
-		#variant, is_usable, variant##_f32_to_bf16, variant##_bf16_to_f32,                 \
-			variant##_f32_to_f16, variant##_f16_to_f32                                 \
+		.name = #variant, .usable = is_usable, .f32_to_bf16 = variant##_f32_to_bf16,       \
+		.bf16_to_f32 = variant##_bf16_to_f32, .f32_to_f16 = variant##_f32_to_f16,          \
+		.f16_to_f32 = variant##_f16_to_f32,                                                \
 	}
 
 /* Best first; the last one, in plain C, is always usable. Ends with NULL. */

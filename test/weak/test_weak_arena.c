@@ -228,7 +228,6 @@ main(int argc, char **argv)
 	static const char unused[] = "no member acquires it, but a sweep: not in a scenario";
 	static const char hint[] = "a bit is only a hint: what it leads to is acquired by itself";
 	static const char life[] = "not in a scenario: to join and leave takes kernel locks";
-	static const char rest[] = "the arena is at rest";
 	static const struct weak_spare spares[] = {
 		{"take_word", WEAK_ACQUIRE, twin},
 		{"look", WEAK_ACQUIRE, twin},
@@ -256,10 +255,6 @@ main(int argc, char **argv)
 		{"sweep_block", WEAK_ACQUIRE | WEAK_RELEASE, life},
 		{"place_stays", WEAK_ACQUIRE | WEAK_RELEASE, life},
 		{"arena_place_used", WEAK_ACQUIRE, life},
-		{"each_block", WEAK_ACQUIRE, rest},
-		{"arena_check", WEAK_ACQUIRE, rest},
-		{"audit_span", WEAK_ACQUIRE, rest},
-		{"audit_blocks", WEAK_ACQUIRE, rest},
 		{NULL, 0, NULL},
 	};
 	int rc;
