@@ -126,8 +126,8 @@ cm_wire_bind(struct cm_id *id, in_port_t port)
 int
 cm_wire_watch(struct cm_id *id, int op)
 {
-	struct epoll_event ev = {.events = EPOLLIN | (id->unsent ? EPOLLOUT : 0),
-		.data.u64 = id->obj.handle};
+	struct epoll_event ev = {
+		.events = EPOLLIN | (id->unsent ? EPOLLOUT : 0), .data.u64 = id->obj.handle};
 
 	return epoll_ctl(id->chan->file.fd, op, id->fd, &ev) == 0 ? 0 : errno;
 }
@@ -157,7 +157,8 @@ cm_wire_expect(struct cm_id *id)
 	const char *env = getenv("SOFT_MLX5_CM_TIMEOUT");
 	unsigned long ms = env != NULL ? strtoul(env, NULL, 10) : 0;
 
-	cm_id_deadline(id, uv_clock_read(CLOCK_MONOTONIC) +
+	cm_id_deadline(id,
+		uv_clock_read(CLOCK_MONOTONIC) +
 			(ms != 0 && ms < ANSWER_MS ? ms : ANSWER_MS) * UINT64_C(1000000));
 }
 
@@ -171,6 +172,10 @@ cm_wire_listen(struct cm_id *id, uint32_t backlog)
 	/* Of TCP it is for strangers too. */
 	if (is_tcp() || backlog - 1 >= BACKLOG_MAX)
 		backlog = BACKLOG_MAX;
+	/* Who sends nothing does not make the channel readable, as a kernel's would not be. */
+	if (is_tcp())
+		(void)setsockopt(id->fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &(int){ANSWER_MS / 1000},
+			sizeof(int));
 	if (listen(id->fd, (int)backlog) != 0)
 		return errno;
 	return cm_wire_watch(id, EPOLL_CTL_ADD);
@@ -329,8 +334,7 @@ rep_received(struct cm_id *id, const struct cm_msg *msg)
 	if (!cm_is_ud(id)) {
 		id->state = CM_REP_RECEIVED;
 		cm_id_deadline(id, 0);
-		conn_event(
-			cm_event_new(id, CM_EVENT_CONNECT_RESPONSE, 0), msg, CM_REP_PRIVATE);
+		conn_event(cm_event_new(id, CM_EVENT_CONNECT_RESPONSE, 0), msg, CM_REP_PRIVATE);
 	} else if (msg->status != 0) {
 		closed(id, CM_EVENT_UNREACHABLE, (int)msg->status);
 	} else {
@@ -387,11 +391,21 @@ msg_received(struct cm_id *id, const struct cm_msg *msg)
 	}
 }
 
+/* recv() of a message, or of its part before the end; another part stays until the rest is here. */
+static ssize_t
+msg_recv(const struct cm_id *id, struct cm_msg *msg)
+{
+	struct pollfd pfd = {.fd = id->fd, .events = POLLIN};
+
+	errno = EAGAIN;
+	return poll(&pfd, 1, 0) == 1 ? recv(id->fd, msg, sizeof(*msg), MSG_DONTWAIT) : -1;
+}
+
 static void
 receive(struct cm_id *id)
 {
 	struct cm_msg msg;
-	ssize_t n = recv(id->fd, &msg, sizeof(msg), MSG_DONTWAIT);
+	ssize_t n = msg_recv(id, &msg);
 
 	/* The peer closed with messages unread; what it sent before is still there. */
 	if (n < 0 && (errno == EAGAIN || errno == ECONNRESET || errno == EINTR))
@@ -454,9 +468,9 @@ static void
 receive_first(struct cm_id *id)
 {
 	struct cm_msg msg;
-	ssize_t n = recv(id->fd, &msg, sizeof(msg), MSG_DONTWAIT);
+	ssize_t n = msg_recv(id, &msg);
 
-	if (n < 0 && errno == EAGAIN) /* It was an event of one that had its handle before. */
+	if (n < 0 && errno == EAGAIN)
 		return;
 	if (msg_is_valid(id, &msg, n) && req_received(id, &msg))
 		return;
@@ -510,6 +524,7 @@ accept_one(struct cm_id *listener)
 		ends_of(fd, &id->src, &id->dst);
 		awaited_limit(id);
 	}
+	receive_first(id); /* Or a program that polls, and then waits, would wait for another. */
 	return true;
 }
 

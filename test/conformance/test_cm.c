@@ -35,7 +35,7 @@
 
 #define NODE "/dev/infiniband/rdma_cm"
 #define QKEY 0x01234567u
-#define PORT 7471
+#define PORT free_port
 #define UID  UINT64_C(0x1000) /* Of the first end of a connection; the second one adds 1. */
 
 /* enum rdma_cm_event_type, reasons and states that no public header of a kernel has. */
@@ -51,6 +51,8 @@ enum {
 	DISCONNECTED
 };
 enum { NO_SERVICE = 8, CONSUMER = 28 };
+
+static uint16_t free_port = 7471;
 
 static bool
 is_tcp(void)
@@ -151,15 +153,19 @@ get_event(int fd, struct rdma_ucm_event_resp *ev)
 	return CM(fd, GET_EVENT, sizeof(*ev), req);
 }
 
-/* The next event, which poll() shows first. */
+/* The next event, which poll() shows first; a channel that does not block may need some calls. */
 static struct rdma_ucm_event_resp
 expect(int fd, uint32_t type, uint64_t uid, int status)
 {
 	struct pollfd pfd = {.fd = fd, .events = POLLIN};
 	struct rdma_ucm_event_resp ev;
+	int err = EAGAIN;
 
-	assert_int_equal(poll(&pfd, 1, 5000), 1);
-	assert_ok(get_event(fd, &ev));
+	for (int i = 0; i < 100 && err == EAGAIN; i++) {
+		assert_int_equal(poll(&pfd, 1, 5000), 1);
+		err = get_event(fd, &ev);
+	}
+	assert_ok(err);
 	assert_int_equal(ev.event, type);
 	assert_int_equal(ev.uid, uid);
 	assert_int_equal((int)ev.status, status);
@@ -424,6 +430,7 @@ TEST(a_listener_of_one_address_rejects_requests_to_another)
 {
 	int srv = channel(), cli = channel();
 	uint32_t id = create(cli, UID + 1, RDMA_PS_TCP);
+	struct rdma_ucm_event_resp ev;
 
 	listener(srv, RDMA_PS_TCP);
 	assert_ok(resolve(cli, id, "127.0.0.2", PORT));
@@ -432,8 +439,13 @@ TEST(a_listener_of_one_address_rejects_requests_to_another)
 	expect(cli, ROUTE_RESOLVED, UID + 1, 0);
 	assert_ok(connect_id(cli, id, 1, ""));
 	fcntl(srv, F_SETFL, O_NONBLOCK);
-	assert_int_equal(get_event(srv, &(struct rdma_ucm_event_resp){0}), EAGAIN);
-	expect(cli, REJECTED, UID + 1, NO_SERVICE);
+	fcntl(cli, F_SETFL, O_NONBLOCK);
+	for (int i = 0; i < 500 && get_event(cli, &ev) == EAGAIN; i++) {
+		assert_int_equal(get_event(srv, &ev), EAGAIN);
+		usleep(10000);
+	}
+	assert_int_equal(ev.event, REJECTED);
+	assert_int_equal(ev.status, NO_SERVICE);
 	close(srv);
 	close(cli);
 }
@@ -911,12 +923,54 @@ port_socket(int (*call)(int fd, const struct sockaddr *name, socklen_t len))
 			"soft_mlx5.%u.%s.cm.%x.%u", geteuid(), getenv("SOFT_MLX5_NET"), RDMA_PS_TCP,
 			PORT));
 	int fd = socket(is_tcp() ? AF_INET : AF_UNIX, SOCK_STREAM, 0), on = 1;
+	struct timeval limit = {.tv_sec = 5};
 
 	assert_true(fd >= 0);
+	assert_ok(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit)));
 	assert_ok(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
 	assert_ok(is_tcp() ? call(fd, (const struct sockaddr *)&sin, sizeof(sin))
 			   : call(fd, (const struct sockaddr *)&un, len));
 	return fd;
+}
+
+/*
+ * A peer that has connected, and is silent before its request is whole. Over TCP one that has sent
+ * nothing at all is no connection of the listener yet.
+ */
+static int
+silent_peer(void)
+{
+	int peer = port_socket(connect);
+
+	if (is_tcp())
+		assert_int_equal(send(peer, &(uint32_t){CM_MAGIC}, 1, 0), 1);
+	return peer;
+}
+
+static void
+send_rest(int peer, const struct cm_msg *req)
+{
+	size_t sent = is_tcp();
+
+	assert_int_equal(
+		send(peer, (const char *)req + sent, sizeof(*req) - sent, 0), sizeof(*req) - sent);
+}
+
+/* The channel, which does not block, has no event until the peer is answered or gone. */
+static void
+rejects(int srv, int peer, bool message)
+{
+	struct pollfd pfd = {.fd = peer, .events = POLLIN};
+	struct rdma_ucm_event_resp ev;
+	struct cm_msg rej;
+	ssize_t n;
+
+	for (int i = 0; i < 500 && poll(&pfd, 1, 10) == 0; i++)
+		assert_int_equal(get_event(srv, &ev), EAGAIN);
+	n = recv(peer, &rej, sizeof(rej), MSG_WAITALL);
+	if (message)
+		assert_true(n == sizeof(rej) && rej.type == CM_REJ && rej.status == NO_SERVICE);
+	assert_int_equal(get_event(srv, &ev), EAGAIN);
 }
 
 /* Also with something of ours unread. */
@@ -932,7 +986,6 @@ TEST(a_peer_that_speaks_nonsense_is_no_peer)
 {
 	int srv = channel(), cli = channel(), raw, peer;
 	uint32_t id = create(cli, UID + 1, RDMA_PS_TCP);
-	struct rdma_ucm_event_resp ev;
 	uint8_t bytes[1024];
 
 	/* To a listener. */
@@ -942,7 +995,8 @@ TEST(a_peer_that_speaks_nonsense_is_no_peer)
 	for (size_t n = 1; n <= sizeof(bytes); n *= 2) {
 		peer = port_socket(connect);
 		assert_int_equal(send(peer, bytes, n, 0), n);
-		assert_int_equal(get_event(srv, &ev), EAGAIN);
+		assert_ok(shutdown(peer, SHUT_WR));
+		rejects(srv, peer, false);
 		close(peer);
 	}
 	close(srv);
@@ -985,16 +1039,22 @@ sender(const struct cm_msg *msg, size_t len)
 	return peer;
 }
 
-/* What the listener reports of a message. */
-static int
-sent_to(int srv, const struct cm_msg *msg, size_t len)
+static void
+accepted_by(int srv, const struct cm_msg *msg)
 {
-	int peer = sender(msg, len), err;
-	struct rdma_ucm_event_resp ev;
+	int peer = sender(msg, sizeof(*msg));
 
-	err = get_event(srv, &ev);
+	expect(srv, CONNECT_REQUEST, UID, 0);
 	close(peer);
-	return err;
+}
+
+static void
+rejected_by(int srv, const struct cm_msg *msg)
+{
+	int peer = sender(msg, sizeof(*msg));
+
+	rejects(srv, peer, true);
+	close(peer);
 }
 
 TEST(each_field_of_a_request_is_checked)
@@ -1004,12 +1064,11 @@ TEST(each_field_of_a_request_is_checked)
 
 	listener(srv, RDMA_PS_TCP);
 	fcntl(srv, F_SETFL, O_NONBLOCK);
-	assert_ok(sent_to(srv, &good, sizeof(good)));
-	assert_int_equal(sent_to(srv, &good, sizeof(good) - 1), EAGAIN);
+	accepted_by(srv, &good);
 #define BAD(member, value)                                                                         \
 	bad = good;                                                                                \
 	bad.member = (value);                                                                      \
-	assert_int_equal(sent_to(srv, &bad, sizeof(bad)), EAGAIN)
+	rejected_by(srv, &bad)
 	BAD(magic, CM_MAGIC + 1);
 	BAD(ps, RDMA_PS_UDP);
 	BAD(type, CM_REP);
@@ -1030,7 +1089,7 @@ TEST(each_field_of_a_request_is_checked)
 #undef BAD
 	/* One that is wrong does not hide the next one. */
 	peer = sender(&bad, sizeof(bad));
-	assert_ok(sent_to(srv, &good, sizeof(good)));
+	accepted_by(srv, &good);
 	close(peer);
 	close(srv);
 }
@@ -1049,12 +1108,18 @@ TEST(a_peer_that_connects_and_is_silent_delays_no_other)
 	struct cm_msg req = request();
 	uint32_t fds = test_open_files(), listens, out;
 	int srv = channel(), cli = channel(), peer[4];
+	struct pollfd pfd = {.fd = srv, .events = POLLIN};
 	uint64_t start;
 
 	listens = listener(srv, RDMA_PS_TCP);
 	out = create(cli, UID + 1, RDMA_PS_TCP);
+	if (is_tcp()) { /* Else a program that polls, and then waits, waits for another. */
+		peer[0] = port_socket(connect);
+		assert_int_equal(poll(&pfd, 1, 100), 0);
+		close(peer[0]);
+	}
 	for (size_t i = 0; i < 4; i++)
-		peer[i] = port_socket(connect);
+		peer[i] = silent_peer();
 	route(cli, out, UID + 1);
 	assert_ok(connect_id(cli, out, 1, ""));
 	start = now_ms();
@@ -1062,15 +1127,13 @@ TEST(a_peer_that_connects_and_is_silent_delays_no_other)
 	assert_in_range(now_ms() - start, 0, 2000);
 
 	/* What it sends later is read, also if it is nonsense. */
-	assert_int_equal(send(peer[0], &req, sizeof(req), 0), sizeof(req));
+	send_rest(peer[0], &req);
 	expect(srv, CONNECT_REQUEST, UID, 0);
 	fcntl(srv, F_SETFL, O_NONBLOCK);
-	req.magic = 0;
-	assert_int_equal(send(peer[1], &req, sizeof(req), 0), sizeof(req));
+	req.type = 100;
+	send_rest(peer[1], &req);
 	close(peer[2]);
-	assert_int_equal(get_event(srv, &(struct rdma_ucm_event_resp){0}), EAGAIN);
-	assert_int_equal(recv(peer[1], &req, sizeof(req), 0), sizeof(req));
-	assert_int_equal(req.type, CM_REJ);
+	rejects(srv, peer[1], true);
 	assert_true(is_closed(peer[1]));
 	assert_int_equal(recv(peer[3], &req, sizeof(req), MSG_DONTWAIT), -1);
 	destroy(srv, listens);
@@ -1091,7 +1154,7 @@ TEST(a_peer_that_stays_silent_is_dropped)
 	setenv("SOFT_MLX5_CM_TIMEOUT", "50", 1);
 	listener(srv, RDMA_PS_TCP);
 	fcntl(srv, F_SETFL, O_NONBLOCK);
-	peer = port_socket(connect);
+	peer = silent_peer();
 	for (int i = 0; i < 2; i++) { /* It connects; its time is over. */
 		assert_int_equal(poll(&pfd, 1, 5000), 1);
 		assert_int_equal(get_event(srv, &(struct rdma_ucm_event_resp){0}), EAGAIN);
@@ -1122,8 +1185,34 @@ TEST(a_request_in_pieces_is_read_when_it_is_whole)
 	close(peer);
 	peer = sender(&req, 100);
 	close(peer); /* The rest does not come. */
-	assert_int_equal(get_event(srv, &(struct rdma_ucm_event_resp){0}), EAGAIN);
+	for (int i = 0; i < 100 && poll(&pfd, 1, 50) != 0; i++)
+		assert_int_equal(get_event(srv, &(struct rdma_ucm_event_resp){0}), EAGAIN);
 	assert_int_equal(poll(&pfd, 1, 50), 0);
+	close(srv);
+}
+
+/* Also where the program's command, and no event, has them read. */
+TEST(later_messages_in_pieces_are_read_when_they_are_whole)
+{
+	struct cm_msg msg = request();
+	int srv = channel(), peer;
+	uint32_t id;
+
+	if (!is_tcp())
+		skip();
+	listener(srv, RDMA_PS_TCP);
+	peer = sender(&msg, sizeof(msg));
+	id = expect(srv, CONNECT_REQUEST, UID, 0).id;
+	assert_ok(accept_id(srv, id, UID + 2, 1, ""));
+	msg.type = CM_RTU;
+	assert_int_equal(send(peer, &msg, 100, 0), 100);
+	usleep(20000);
+	assert_ok(disconnect(srv, id)); /* Which reads, and without RTU does nothing. */
+	assert_int_equal(send(peer, (char *)&msg + 100, sizeof(msg) - 100, 0), sizeof(msg) - 100);
+	expect(srv, ESTABLISHED, UID + 2, 0);
+	assert_int_equal(send(peer, &msg, 100, 0), 100);
+	close(peer); /* The rest does not come. */
+	expect(srv, DISCONNECTED, UID + 2, 0);
 	close(srv);
 }
 
@@ -1140,12 +1229,12 @@ TEST(few_connections_of_a_source_may_be_silent)
 	fds = test_open_files();
 	fcntl(srv, F_SETFL, O_NONBLOCK);
 	for (int i = 0; i < 40; i++)
-		peer[i] = port_socket(connect);
-	assert_int_equal(get_event(srv, &(struct rdma_ucm_event_resp){0}), EAGAIN);
+		peer[i] = silent_peer();
+	rejects(srv, peer[23], false);
 	assert_int_equal(test_open_files(), fds + 40 + 16);
 	assert_true(is_closed(peer[0]));
 	assert_true(is_closed(peer[23]));
-	assert_int_equal(send(peer[24], &req, sizeof(req), 0), sizeof(req));
+	send_rest(peer[24], &req);
 	expect(srv, CONNECT_REQUEST, UID, 0);
 	for (int i = 0; i < 40; i++)
 		close(peer[i]);
@@ -1171,6 +1260,20 @@ TEST(a_peer_that_sends_without_end_is_disconnected)
 	close(srv);
 }
 
+/* Ports of TCP are the host's: one that is free now. */
+static void
+port_choose(void)
+{
+	struct sockaddr_in sin = address("127.0.0.1", 0);
+	socklen_t len = sizeof(sin);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_ok(bind(fd, (const struct sockaddr *)&sin, sizeof(sin)));
+	assert_ok(getsockname(fd, (struct sockaddr *)&sin, &len));
+	free_port = ntohs(sin.sin_port);
+	close(fd);
+}
+
 /* A net of this process alone: its ports are free. */
 static int
 net_choose(void **state)
@@ -1178,6 +1281,8 @@ net_choose(void **state)
 	char name[32];
 
 	snprintf(name, sizeof(name), "test.cm.%d", (int)getpid());
+	if (is_tcp())
+		port_choose();
 	return setenv("SOFT_MLX5_NET", name, 1);
 }
 
