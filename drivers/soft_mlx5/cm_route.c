@@ -91,7 +91,8 @@ cm_end_of(int device)
 	const struct sm_port *port = port_of(device);
 	struct cm_end end = {.lid = crpc_load_relaxed(&port->lid), .mtu = port->mtu};
 
-	memcpy(end.gid, port->gid[gid_index(port)].raw, sizeof(end.gid));
+	if (port->ngids != 0) /* Over UDP a device may have no address. */
+		memcpy(end.gid, port->gid[gid_index(port)].raw, sizeof(end.gid));
 	return end;
 }
 

@@ -206,14 +206,15 @@ cm_wire_send(struct cm_id *id, enum cm_msg_type type, struct cm_msg *msg)
 
 /*
  * Copied once by recv(), as a whole unless its sender ended. False: it is none of this version, or
- * its numbers are none of a queue or a port.
+ * its numbers are none of a queue or a port. A listener of another port space rejects too, and one
+ * without a device has no end.
  */
 static bool
 msg_is_valid(struct cm_id *id, const struct cm_msg *msg, ssize_t n)
 {
 	return n == sizeof(*msg) && id->msgs++ < MSGS_MAX && msg->magic == CM_MAGIC &&
-		msg->ps == id->ps && msg->type <= CM_DREP && msg->psn < 1u << 24 &&
-		msg->conn.qp_num < 1u << 24 && cm_end_is_valid(&msg->from);
+		msg->type <= CM_DREP && msg->psn < 1u << 24 && msg->conn.qp_num < 1u << 24 &&
+		(msg->type == CM_REJ || (msg->ps == id->ps && cm_end_is_valid(&msg->from)));
 }
 
 /* A kernel's connections have no owner, and those of TCP neither. */

@@ -93,6 +93,19 @@ fails $ADDR_A 'REJECTED, error 8'
 fails 10.77.0.9 'UNREACHABLE, error -110'
 fails 10.99.0.1 'ADDR_ERROR, error -101'
 
+# 192.0.2.1 is no address of the host. The second device has one, which is that of the listener's address.
+SOFT_MLX5_ADDR=192.0.2.1 serve_host $PORT 60 rping -s -a 0.0.0.0 -p $PORT
+fails $ADDR_A 'REJECTED, error 8'
+fails 10.77.1.1 'REJECTED, error 8'
+server_kill
+export SOFT_MLX5_DEVICES=2
+SOFT_MLX5_ADDR=192.0.2.1,$ADDR_A serve_host $PORT 60 rping -s -a 0.0.0.0 -p $PORT -C 20 -V
+unset SOFT_MLX5_DEVICES
+fails 10.77.1.1 'REJECTED, error 8'
+on_host "$B" 60 rping -c -a $ADDR_A -p $PORT -C 20 -V -v >"$TMP/client.out" 2>&1
+served
+pings 'to the second device, where the first has no address'
+
 # Two processes of one host, each with an address of its own.
 SOFT_MLX5_ADDR=$ADDR_A serve_host $PORT 60 rping -s -a $ADDR_A -p $PORT -C 20 -V
 SOFT_MLX5_ADDR=10.77.1.1 on_host "$A" 60 rping -c -a $ADDR_A -p $PORT -C 20 -V -v >"$TMP/client.out" 2>&1
