@@ -291,14 +291,11 @@ int cm_wire_listen(struct cm_id *id, uint32_t backlog);
 int cm_wire_connect(struct cm_id *id);
 /** Send a message; EPIPE, or what else send() said. */
 int cm_wire_send(struct cm_id *id, enum cm_msg_type type, struct cm_msg *msg);
-/**
- * The socket has something: messages, a new connection, or its end. False: it has it still, as no
- * descriptor is left.
- */
-bool cm_wire_ready(struct cm_id *id);
+/** The socket has something: messages, a new connection, or its end. */
+void cm_wire_ready(struct cm_id *id);
 /** Expect an answer within the timeout of the connection manager. */
 void cm_wire_expect(struct cm_id *id);
-/** The answer did not come. */
+/** The answer did not come; of a listener: there may be descriptors again. */
 void cm_wire_expired(struct cm_id *id);
 /** Watch the socket by the channel, or no longer. */
 int cm_wire_watch(struct cm_id *id, int op);

@@ -181,7 +181,7 @@ expire(struct cm_chan *chan)
 			cm_wire_expired(id);
 }
 
-/* One pass: messages first, so that one that has come is not late. How many sockets moved on. */
+/* One pass: messages first, so that one that has come is not late. How many sockets there were. */
 static int
 serve(struct cm_chan *chan)
 {
@@ -191,7 +191,9 @@ serve(struct cm_chan *chan)
 
 	for (int i = 0; i < n; i++) {
 		id = id_at((uint32_t)ready[i].data.u64); /* NULL: the timer's. */
-		sockets += id != NULL && cm_wire_ready(id);
+		if (id != NULL)
+			cm_wire_ready(id);
+		sockets += id != NULL;
 	}
 	if (n > 0)
 		expire(chan);

@@ -36,8 +36,10 @@
 /* Of one source, and of all, that have not sent their request. */
 #define AWAITED_SOURCE 16u
 #define AWAITED_MAX    64u
-/* Within this time a peer that is there takes a connection, and the request goes at once. */
-#define CONNECT_MS 20
+/* A peer that is near takes a connection within this time; longer the lock must not be held. */
+#define CONNECT_MS 1
+/* After which a listener looks whether there are descriptors again. */
+#define AGAIN_NS 10000000u
 
 #define is_tcp() (sm_port(0)->udp)
 
@@ -281,12 +283,16 @@ lost(struct cm_id *id)
 void
 cm_wire_expired(struct cm_id *id)
 {
-	if (id->state == CM_REQ_AWAITED)
+	if (id->state == CM_LISTENING) {
+		if (cm_wire_watch(id, EPOLL_CTL_ADD) == 0)
+			cm_id_deadline(id, 0);
+	} else if (id->state == CM_REQ_AWAITED) {
 		cm_id_free(id);
-	else if (id->state == CM_DREQ_SENT)
+	} else if (id->state == CM_DREQ_SENT) {
 		closed(id, CM_EVENT_DISCONNECTED, 0);
-	else
+	} else {
 		closed(id, CM_EVENT_UNREACHABLE, -ETIMEDOUT);
+	}
 }
 
 /* ---- messages ---- */
@@ -501,20 +507,21 @@ awaited_limit(const struct cm_id *last)
 		cm_id_free(oldest);
 }
 
-static bool
+static void
 accept_one(struct cm_id *listener)
 {
 	int fd = sm_fd_hide(accept4(listener->fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
 	struct cm_id *id;
 
 	if (fd < 0) { /* No descriptor is left: the request waits until there is one. */
-		nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
-		return false;
+		(void)cm_wire_watch(listener, EPOLL_CTL_DEL);
+		cm_id_deadline(listener, uv_clock_read(CLOCK_MONOTONIC) + AGAIN_NS);
+		return;
 	}
 	id = is_own_user(fd) ? cm_id_new(listener->chan, listener->ps, listener->qp_type) : NULL;
 	if (id == NULL) {
 		close(fd);
-		return true;
+		return;
 	}
 	id->fd = fd;
 	id->listener = listener;
@@ -526,7 +533,6 @@ accept_one(struct cm_id *listener)
 		awaited_limit(id);
 	}
 	receive_first(id); /* Or a program that polls, and then waits, would wait for another. */
-	return true;
 }
 
 /* The peer cannot be reached. EAGAIN: the backlog of the listener is full. */
@@ -555,18 +561,17 @@ req_send(struct cm_id *id)
 		failed(id, err);
 }
 
-bool
+void
 cm_wire_ready(struct cm_id *id)
 {
 	if (id->state == CM_LISTENING)
-		return accept_one(id);
-	if (id->state == CM_REQ_AWAITED)
+		accept_one(id);
+	else if (id->state == CM_REQ_AWAITED)
 		receive_first(id);
 	else if (id->unsent)
 		req_send(id);
 	else
 		receive(id);
-	return true;
 }
 
 int

@@ -20,6 +20,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -1238,6 +1239,36 @@ TEST(few_connections_of_a_source_may_be_silent)
 	expect(srv, CONNECT_REQUEST, UID, 0);
 	for (int i = 0; i < 40; i++)
 		close(peer[i]);
+	close(srv);
+}
+
+/* A thread that waits for it neither fails nor holds up others. */
+TEST(a_request_is_heard_when_there_are_descriptors_again)
+{
+	struct cm_msg req = request();
+	int srv = channel(), taken[256], peer, n = 0;
+	struct rlimit old, few = {.rlim_cur = 256};
+	pthread_t thread;
+	void *result;
+
+	listener(srv, RDMA_PS_TCP);
+	assert_ok(pthread_create(&thread, NULL, wait_for_event, &srv));
+	usleep(20000);
+	peer = port_socket(connect);
+	assert_ok(getrlimit(RLIMIT_NOFILE, &old));
+	few.rlim_max = old.rlim_max;
+	assert_ok(setrlimit(RLIMIT_NOFILE, &few));
+	while (n < 256 && (taken[n] = dup(peer)) >= 0)
+		n++;
+	assert_int_equal(send(peer, &req, sizeof(req), 0), sizeof(req));
+	usleep(50000);
+	assert_int_equal(pthread_tryjoin_np(thread, &result), EBUSY);
+	while (n-- > 0)
+		close(taken[n]);
+	assert_ok(setrlimit(RLIMIT_NOFILE, &old));
+	assert_ok(pthread_join(thread, &result));
+	assert_null(result);
+	close(peer);
 	close(srv);
 }
 
