@@ -16,6 +16,7 @@
 
 #include "engine_rig.h"
 #include "engine/roce.h"
+#include "engine/wire_udp.h"
 
 #define DC_KEY   UINT64_C(0x0badc0de12345678)
 #define SIGNALED MLX5_WQE_CTRL_CQ_UPDATE
@@ -377,6 +378,8 @@ TEST_FIXTURE(a_restarted_process_is_not_taken_for_the_old_one, open_all, close_a
 	assert_int_equal(came[0], sent[0]);
 }
 
+static uint64_t cookie; /* That packets of packet_send() have. */
+
 /* The packet of a ring, as RoCEv2 from a port of a host to b's. */
 static void
 packet_send(const struct sm_hdr *h, enum sm_roce_transport transport, uint32_t from, uint32_t port)
@@ -393,6 +396,7 @@ packet_send(const struct sm_hdr *h, enum sm_roce_transport transport, uint32_t f
 	uint32_t n;
 
 	assert_true(sm_roce_piece(h, NULL, 10, transport, 0, &p));
+	p.word[0] = cookie;
 	n = sm_roce_put(&p, bytes);
 	sm_roce_icrc(&path, bytes, n, bytes + n);
 	assert_int_not_equal(fd, -1);
@@ -403,15 +407,15 @@ packet_send(const struct sm_hdr *h, enum sm_roce_transport transport, uint32_t f
 	close(fd);
 }
 
-/* A CONNECT with the right key that says it is of `slot` of the host at `from`. */
+/* A CONNECT that says it is of `slot` of the host at `from`. */
 static void
-connect_spoofed(uint32_t from, uint32_t slot)
+connect_from(uint32_t from, uint32_t slot, uint64_t key)
 {
 	const struct sm_hdr h = {.head = SM_PKT_CONNECT << 16,
 		.dst = dct.qp.qpn,
 		.src = slot << 16 | 1,
 		.psn = 7,
-		.raddr = DC_KEY,
+		.raddr = key,
 		.imm = from};
 
 	packet_send(&h, SM_ROCE_DC, from, SM_ROCE_PORT + slot);
@@ -479,7 +483,7 @@ TEST_FIXTURE(spoofed_connects_shut_none_out, open_all, close_all)
 	before = heap_bytes();
 	for (uint32_t host = 0; host < hosts; host++)
 		for (uint32_t slot = 0; slot < slots; slot++) {
-			connect_spoofed(0x7ff00001 + host, slot);
+			connect_from(0x7ff00001 + host, slot, DC_KEY);
 			if (slot % 16 == 0)
 				sm_nic_progress(b.nic, rig_now += 1000);
 		}
@@ -488,6 +492,38 @@ TEST_FIXTURE(spoofed_connects_shut_none_out, open_all, close_all)
 	assert_int_equal(connections(), 1);
 	send_ok(0);
 	rig_host_open(&other, rig_net(), 4096);
+	rig_ready_open(&other, &q, SM_DCI, 0);
+	rig_send_to(&q, 1 << 16, DC_KEY, dct.qp.qpn, rig_gid, other.mem, 100);
+	assert_int_equal(rig_expect(&other, &b, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
+	drain();
+	assert_int_equal(came[1], 1);
+	rig_qp_close(&q);
+	rig_host_close(&other);
+}
+
+/* They receive at the addresses that they have, and know our cookies, but not the key. */
+TEST_FIXTURE(strangers_without_the_key_shut_none_out, open_all, close_all)
+{
+	struct rig_host other;
+	struct rig_qp q;
+
+	send_ok(0);
+	for (uint32_t host = 0x7ff00001; host < 0x7ff00015; host++)
+		for (uint32_t slot = 0; slot < 256; slot++) {
+			cookie = sm_udp_cookie(b.nic, host, slot);
+			connect_from(host, slot, DC_KEY + 1);
+			if (slot % 16 == 0)
+				sm_nic_progress(b.nic, rig_now += 1000);
+		}
+	cookie = 0;
+	sm_nic_progress(b.nic, rig_now += 1000);
+	send_ok(0);
+	rig_host_open(&other, rig_net(), 4096);
+	rig_ready_open(&other, &q, SM_DCI, 0);
+	rig_send_to(&q, 1 << 16, DC_KEY + 1, dct.qp.qpn, rig_gid, other.mem, 100);
+	assert_int_equal(((const struct mlx5_err_cqe *)rig_expect(&other, &b, &q.scq))->syndrome,
+		MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
+	rig_qp_close(&q);
 	rig_ready_open(&other, &q, SM_DCI, 0);
 	rig_send_to(&q, 1 << 16, DC_KEY, dct.qp.qpn, rig_gid, other.mem, 100);
 	assert_int_equal(rig_expect(&other, &b, &q.scq)->op_own >> 4, MLX5_CQE_REQ);

@@ -271,20 +271,24 @@ sm_udp_cookie(const struct sm_nic *nic, uint32_t addr, uint32_t slot)
 	return v[0] ^ v[1] ^ v[2] ^ v[3];
 }
 
-/* A CONNECT of an unknown sender: its peer if it has our cookie, else it gets it, if it can. */
+/*
+ * A CONNECT of an unknown sender: its peer if it has our cookie, else it gets it, if it can. One
+ * without the target's key is refused, and nothing is kept of it either.
+ */
 static struct sm_peer *
-stranger(struct sm_nic *nic, const struct sm_roce *roce, uint32_t addr)
+stranger(struct sm_nic *nic, const struct sm_qp *dct, const struct sm_roce *roce, uint32_t addr)
 {
+	bool knows_key = roce->h.raddr == dct->dc.key;
 	uint32_t slot = roce->h.src >> 16;
 	const struct sm_hdr h = {.head = (uint32_t)SM_PKT_NAK << 16,
 		.dst = roce->h.src,
 		.src = roce->h.dst,
 		.psn = roce->h.psn,
 		.raddr = sm_udp_cookie(nic, addr, slot),
-		.imm = SM_NAK_COOKIE};
+		.imm = knows_key ? SM_NAK_COOKIE : SM_NAK_ACCESS};
 	struct sm_roce answer;
 
-	if (roce->word[0] == h.raddr)
+	if (knows_key && roce->word[0] == h.raddr)
 		return sm_peer_from(nic, slot, addr, true);
 	if (nic->udp->to != BATCH && sm_roce_piece(&h, NULL, 0, SM_ROCE_DC, 0, &answer))
 		packet_encode(nic, slot, addr, &answer);
@@ -309,7 +313,7 @@ sender_of(struct sm_nic *nic, const struct sm_qp *qp, const struct sm_roce *roce
 	if (target) {
 		p = sm_peer_find(nic, roce->h.src >> 16, addr);
 		if (p == NULL)
-			return roce->opcode == SM_ROCE_OP_CONNECT ? stranger(nic, roce, addr)
+			return roce->opcode == SM_ROCE_OP_CONNECT ? stranger(nic, qp, roce, addr)
 								  : NULL;
 		return p->dead || p->tx.ring == NULL ? NULL : p;
 	}
