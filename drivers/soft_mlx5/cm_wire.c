@@ -59,6 +59,13 @@ name_call(int (*call)(int fd, const struct sockaddr *name, socklen_t len), const
 		: errno;
 }
 
+/* Others that set it as well may have the port, unless one of them listens. */
+static void
+name_share(const struct cm_id *id)
+{
+	(void)setsockopt(id->fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+}
+
 static int
 name_take(struct cm_id *id, in_port_t port)
 {
@@ -67,6 +74,10 @@ name_take(struct cm_id *id, in_port_t port)
 
 	cm_port_of(&id->src) = port;
 	err = name_call(bind, id, &id->src);
+	if (err == EADDRINUSE && is_tcp()) { /* By connections of an earlier program? */
+		name_share(id);
+		err = name_call(bind, id, &id->src);
+	}
 	if (err == 0 && is_tcp())
 		err = getsockname(id->fd, &id->src.sa, &len) == 0 ? 0 : errno;
 	id->named = err == 0;
@@ -89,16 +100,12 @@ name_take_any(struct cm_id *id)
 	return err;
 }
 
-/*
- * A port is free although connections of an earlier program end there. Messages go at once, and a
- * part of one is not readable. What is accepted inherits all of it.
- */
+/* Messages go at once, and a part of one is not readable. What is accepted inherits all of it. */
 static void
 tcp_set(int fd)
 {
 	const int on = 1, whole = sizeof(struct cm_msg);
 
-	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &whole, sizeof(whole));
 }
@@ -113,10 +120,12 @@ cm_wire_bind(struct cm_id *id, in_port_t port)
 		return errno;
 	if (is_tcp())
 		tcp_set(id->fd);
-	/* A port that several share is free until one of them listens. */
+	if (id->reuse_addr)
+		name_share(id);
+	/* A port that several share is free until one of them listens, which TCP knows itself. */
 	if (port == 0)
 		err = name_take_any(id);
-	else if (!id->reuse_addr)
+	else if (!id->reuse_addr || is_tcp())
 		err = name_take(id, port);
 	else
 		cm_port_of(&id->src) = port;
@@ -180,6 +189,7 @@ cm_wire_listen(struct cm_id *id, uint32_t backlog)
 			sizeof(int));
 	if (listen(id->fd, (int)backlog) != 0)
 		return errno;
+	name_share(id); /* So that its connections do not keep the port from a later program. */
 	return cm_wire_watch(id, EPOLL_CTL_ADD);
 }
 
@@ -585,6 +595,7 @@ cm_wire_connect(struct cm_id *id)
 	id->state = CM_REQ_SENT;
 	id->unsent = true;
 	err = name_call(connect, id, &id->dst);
+	name_share(id);
 	if (err == 0 && !is_own_user(id->fd))
 		err = ECONNREFUSED;
 	if (err != 0 && err != EINPROGRESS) {

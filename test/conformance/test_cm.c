@@ -118,6 +118,20 @@ address(const char *text, uint16_t port)
 	return sin;
 }
 
+/* Ports of TCP are the host's: one that is free now. */
+static uint16_t
+port_find(void)
+{
+	struct sockaddr_in sin = address("127.0.0.1", 0);
+	socklen_t len = sizeof(sin);
+	int fd = socket(AF_INET, SOCK_STREAM, 0);
+
+	assert_ok(bind(fd, (const struct sockaddr *)&sin, sizeof(sin)));
+	assert_ok(getsockname(fd, (struct sockaddr *)&sin, &len));
+	close(fd);
+	return ntohs(sin.sin_port);
+}
+
 static int
 bind_to(int fd, uint32_t id, const char *text, uint16_t port)
 {
@@ -544,28 +558,86 @@ TEST(a_datagrams_request_is_rejected_with_private_data)
 	pair_close(&p);
 }
 
+static int
+reuse_addr(int fd, uint32_t id)
+{
+	int yes = 1;
+
+	return CM(fd, SET_OPTION, 0,
+		(struct rdma_ucm_set_option){.optval = (uintptr_t)&yes,
+			.id = id,
+			.optname = RDMA_OPTION_ID_REUSEADDR,
+			.optlen = sizeof(yes)});
+}
+
 TEST(a_port_is_given_once)
 {
 	int fd = channel();
 	uint32_t a = create(fd, UID, RDMA_PS_TCP), b = create(fd, UID, RDMA_PS_TCP);
 	uint32_t ud = create(fd, UID, RDMA_PS_UDP);
-	int yes = 1;
 
 	if (is_tcp()) /* It is given to one that listens, of whatever space. */
 		skip();
 	assert_ok(bind_to(fd, a, "127.0.0.1", PORT));
 	assert_int_equal(bind_to(fd, b, "127.0.0.1", PORT), EADDRINUSE);
 	assert_ok(bind_to(fd, ud, "127.0.0.1", PORT)); /* Another port space. */
-	assert_ok(CM(fd, SET_OPTION, 0,
-		(struct rdma_ucm_set_option){.optval = (uintptr_t)&yes,
-			.id = b,
-			.optname = RDMA_OPTION_ID_REUSEADDR,
-			.optlen = sizeof(yes)}));
+	assert_ok(reuse_addr(fd, b));
 	assert_ok(bind_to(fd, b, "127.0.0.1", PORT));
 	assert_int_equal(CM(fd, LISTEN, 0, (struct rdma_ucm_listen){b, 1}), EADDRINUSE);
 	destroy(fd, a);
 	assert_ok(CM(fd, LISTEN, 0, (struct rdma_ucm_listen){b, 1}));
 	close(fd);
+}
+
+/* A socket of TCP, with SO_REUSEADDR, that takes a port of the loopback address: 0, or errno. */
+static int
+port_steal(uint16_t port)
+{
+	struct sockaddr_in sin = address("127.0.0.1", port);
+	int fd = socket(AF_INET, SOCK_STREAM, 0), on = 1, err;
+
+	assert_ok(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on)));
+	err = bind(fd, (const struct sockaddr *)&sin, sizeof(sin)) == 0 ? 0 : errno;
+	close(fd);
+	return err;
+}
+
+TEST(a_port_of_tcp_is_shared_if_all_agree_until_one_listens)
+{
+	if (!is_tcp())
+		skip();
+	struct rdma_ucm_query_addr_resp resp = {0};
+	struct rdma_ucm_query query = {.response = (uintptr_t)&resp};
+	uint16_t other = port_find(); /* Without connections of earlier tests, which share it. */
+	int srv = channel(), cli = channel();
+	uint32_t id[3], out = create(cli, UID + 1, RDMA_PS_TCP);
+
+	for (int i = 0; i < 3; i++)
+		id[i] = create(srv, UID, RDMA_PS_TCP);
+	assert_ok(bind_to(srv, id[0], "127.0.0.1", other));
+	assert_int_equal(port_steal(other), EADDRINUSE);
+	assert_ok(reuse_addr(srv, id[1]));
+	assert_ok(reuse_addr(srv, id[2]));
+	assert_int_equal(bind_to(srv, id[1], "127.0.0.1", other), EADDRINUSE);
+	destroy(srv, id[0]);
+	assert_ok(bind_to(srv, id[1], "127.0.0.1", other));
+	assert_ok(bind_to(srv, id[2], "127.0.0.1", other));
+	assert_ok(CM(srv, LISTEN, 0, (struct rdma_ucm_listen){id[1], 1}));
+	assert_int_equal(CM(srv, LISTEN, 0, (struct rdma_ucm_listen){id[2], 1}), EADDRINUSE);
+	destroy(srv, id[1]);
+	destroy(srv, id[2]);
+
+	/* One that connects has it too. */
+	listener(srv, RDMA_PS_TCP);
+	assert_ok(reuse_addr(cli, out));
+	assert_ok(bind_to(cli, out, "127.0.0.1", other));
+	route(cli, out, UID + 1);
+	assert_ok(connect_id(cli, out, 1, ""));
+	query.id = expect(srv, CONNECT_REQUEST, UID, 0).id;
+	assert_ok(CM(srv, QUERY, sizeof(resp), query));
+	assert_int_equal(ntohs(((struct sockaddr_in *)&resp.dst_addr)->sin_port), other);
+	close(srv);
+	close(cli);
 }
 
 TEST(a_silent_peer_is_unreachable_after_the_timeout)
@@ -1254,13 +1326,13 @@ TEST(a_request_is_heard_when_there_are_descriptors_again)
 	listener(srv, RDMA_PS_TCP);
 	assert_ok(pthread_create(&thread, NULL, wait_for_event, &srv));
 	usleep(20000);
-	peer = port_socket(connect);
 	assert_ok(getrlimit(RLIMIT_NOFILE, &old));
 	few.rlim_max = old.rlim_max;
 	assert_ok(setrlimit(RLIMIT_NOFILE, &few));
-	while (n < 256 && (taken[n] = dup(peer)) >= 0)
+	while (n < 256 && (taken[n] = dup(STDERR_FILENO)) >= 0)
 		n++;
-	assert_int_equal(send(peer, &req, sizeof(req), 0), sizeof(req));
+	close(taken[--n]);
+	peer = sender(&req, sizeof(req)); /* The last one. */
 	usleep(50000);
 	assert_int_equal(pthread_tryjoin_np(thread, &result), EBUSY);
 	while (n-- > 0)
@@ -1291,20 +1363,6 @@ TEST(a_peer_that_sends_without_end_is_disconnected)
 	close(srv);
 }
 
-/* Ports of TCP are the host's: one that is free now. */
-static void
-port_choose(void)
-{
-	struct sockaddr_in sin = address("127.0.0.1", 0);
-	socklen_t len = sizeof(sin);
-	int fd = socket(AF_INET, SOCK_STREAM, 0);
-
-	assert_ok(bind(fd, (const struct sockaddr *)&sin, sizeof(sin)));
-	assert_ok(getsockname(fd, (struct sockaddr *)&sin, &len));
-	free_port = ntohs(sin.sin_port);
-	close(fd);
-}
-
 /* A net of this process alone: its ports are free. */
 static int
 net_choose(void **state)
@@ -1313,7 +1371,7 @@ net_choose(void **state)
 
 	snprintf(name, sizeof(name), "test.cm.%d", (int)getpid());
 	if (is_tcp())
-		port_choose();
+		free_port = port_find();
 	return setenv("SOFT_MLX5_NET", name, 1);
 }
 
