@@ -99,14 +99,17 @@ cm_id_free(struct cm_id *id)
 	struct cm_id *other, *next;
 
 	TAILQ_REMOVE(&chan->ids, id, link);
-	SM_FOREACH_SAFE (other, &chan->ids, link, next)
-		if (other->listener == id)
-			cm_id_free(other);
-	SM_FOREACH_SAFE (ev, &chan->events, link, next_ev)
-		if (ev->owner == id || ev->resp.id == id->obj.handle) {
-			TAILQ_REMOVE(&chan->events, ev, link);
-			free(ev);
-		}
+	/* Strangers come and go: one that is dropped costs no look at all the others. */
+	if (id->state == CM_LISTENING)
+		SM_FOREACH_SAFE (other, &chan->ids, link, next)
+			if (other->listener == id)
+				cm_id_free(other);
+	if (id->state != CM_REQ_AWAITED)
+		SM_FOREACH_SAFE (ev, &chan->events, link, next_ev)
+			if (ev->owner == id || ev->resp.id == id->obj.handle) {
+				TAILQ_REMOVE(&chan->events, ev, link);
+				free(ev);
+			}
 	uv_objs_del(&ids, &id->obj);
 	cm_wire_close(id);
 	free(id);
