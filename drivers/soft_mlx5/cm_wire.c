@@ -36,8 +36,6 @@
 /* Of one source, and of all, that have not sent their request. */
 #define AWAITED_SOURCE 16u
 #define AWAITED_MAX    64u
-/* A peer that is near takes a connection within this time; longer the lock must not be held. */
-#define CONNECT_MS 1
 /* After which a listener looks whether there are descriptors again. */
 #define AGAIN_NS 10000000u
 
@@ -49,10 +47,12 @@ name_call(int (*call)(int fd, const struct sockaddr *name, socklen_t len), const
 	const union cm_addr *addr)
 {
 	struct sockaddr_un un = {.sun_family = AF_UNIX};
-	int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "soft_mlx5.%u.%.64s.cm.%x.%u",
+	int n = snprintf(un.sun_path + 1, sizeof(un.sun_path) - 1, "soft_mlx5.%u.%s.cm.%x.%u",
 		(unsigned int)geteuid(), uv_net_base(), id->ps, ntohs(cm_port_of(addr)));
 	socklen_t len = (socklen_t)offsetof(struct sockaddr_un, sun_path) + 1 + (socklen_t)n;
 
+	if (!is_tcp() && (size_t)n >= sizeof(un.sun_path) - 1)
+		return ENAMETOOLONG;
 	return (is_tcp() ? call(id->fd, &addr->sa, cm_addr_size(addr))
 			 : call(id->fd, (const struct sockaddr *)&un, len)) == 0
 		? 0
@@ -60,10 +60,10 @@ name_call(int (*call)(int fd, const struct sockaddr *name, socklen_t len), const
 }
 
 /* Others that set it as well may have the port, unless one of them listens. */
-static void
+static int
 name_share(const struct cm_id *id)
 {
-	(void)setsockopt(id->fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
+	return setsockopt(id->fd, SOL_SOCKET, SO_REUSEADDR, &(int){1}, sizeof(int));
 }
 
 static int
@@ -74,10 +74,9 @@ name_take(struct cm_id *id, in_port_t port)
 
 	cm_port_of(&id->src) = port;
 	err = name_call(bind, id, &id->src);
-	if (err == EADDRINUSE && is_tcp()) { /* By connections of an earlier program? */
-		name_share(id);
+	/* By connections of an earlier program? */
+	if (err == EADDRINUSE && is_tcp() && name_share(id) == 0)
 		err = name_call(bind, id, &id->src);
-	}
 	if (err == 0 && is_tcp())
 		err = getsockname(id->fd, &id->src.sa, &len) == 0 ? 0 : errno;
 	id->named = err == 0;
@@ -121,7 +120,7 @@ cm_wire_bind(struct cm_id *id, in_port_t port)
 	if (is_tcp())
 		tcp_set(id->fd);
 	if (id->reuse_addr)
-		name_share(id);
+		(void)name_share(id);
 	/* A port that several share is free until one of them listens, which TCP knows itself. */
 	if (port == 0)
 		err = name_take_any(id);
@@ -184,12 +183,11 @@ cm_wire_listen(struct cm_id *id, uint32_t backlog)
 	if (is_tcp() || backlog - 1 >= BACKLOG_MAX)
 		backlog = BACKLOG_MAX;
 	/* Who sends nothing does not make the channel readable, as a kernel's would not be. */
-	if (is_tcp())
-		(void)setsockopt(id->fd, IPPROTO_TCP, TCP_DEFER_ACCEPT, &(int){ANSWER_MS / 1000},
-			sizeof(int));
+	(void)setsockopt(id->fd, SOL_TCP, TCP_DEFER_ACCEPT, &(int){ANSWER_MS / 1000}, sizeof(int));
 	if (listen(id->fd, (int)backlog) != 0)
 		return errno;
-	name_share(id); /* So that its connections do not keep the port from a later program. */
+	/* So that its connections do not keep the port from a later program. */
+	(void)name_share(id);
 	return cm_wire_watch(id, EPOLL_CTL_ADD);
 }
 
@@ -293,16 +291,15 @@ lost(struct cm_id *id)
 void
 cm_wire_expired(struct cm_id *id)
 {
-	if (id->state == CM_LISTENING) {
-		if (cm_wire_watch(id, EPOLL_CTL_ADD) == 0)
-			cm_id_deadline(id, 0);
-	} else if (id->state == CM_REQ_AWAITED) {
+	if (id->state == CM_LISTENING)
+		cm_id_deadline(
+			id, cm_wire_watch(id, EPOLL_CTL_ADD) == 0 ? 0 : id->deadline_ns + AGAIN_NS);
+	else if (id->state == CM_REQ_AWAITED)
 		cm_id_free(id);
-	} else if (id->state == CM_DREQ_SENT) {
+	else if (id->state == CM_DREQ_SENT)
 		closed(id, CM_EVENT_DISCONNECTED, 0);
-	} else {
+	else
 		closed(id, CM_EVENT_UNREACHABLE, -ETIMEDOUT);
-	}
 }
 
 /* ---- messages ---- */
@@ -463,7 +460,7 @@ req_received(struct cm_id *id, const struct cm_msg *req)
 	}
 	id->device = cm_addr_device(&id->src);
 	if (req->type != CM_REQ || id->device < 0 || cm_addr_size(&id->dst) == 0 ||
-		(!cm_addr_is_any(at) && !cm_addr_equal(at, &id->src)))
+		(!is_tcp() && !cm_addr_is_any(at) && !cm_addr_equal(at, &id->src)))
 		return false;
 	id->state = CM_REQ_RECEIVED;
 	cm_id_deadline(id, 0);
@@ -508,7 +505,9 @@ awaited_limit(const struct cm_id *last)
 			continue;
 		if (all++ == 0)
 			oldest = id;
-		if (cm_addr_equal(&id->dst, &last->dst) && here++ == 0)
+		/* An address of IPv4; of IPv6 the network, of which its owner has all. */
+		if (memcmp(id->dst.sa.sa_data + 2, last->dst.sa.sa_data + 2, 12) == 0 &&
+			here++ == 0)
 			oldest_here = id;
 	}
 	if (here > AWAITED_SOURCE)
@@ -587,15 +586,17 @@ cm_wire_ready(struct cm_id *id)
 int
 cm_wire_connect(struct cm_id *id)
 {
-	struct pollfd pfd = {.fd = id->fd, .events = POLLOUT};
 	int err;
 
 	id->req.src = id->src;
 	id->req.dst = id->dst;
 	id->state = CM_REQ_SENT;
 	id->unsent = true;
-	err = name_call(connect, id, &id->dst);
-	name_share(id);
+	/* A socket of TCP connects to its own port. */
+	err = cm_addr_equal(&id->src, &id->dst) && cm_port_of(&id->src) == cm_port_of(&id->dst)
+		? ECONNREFUSED
+		: name_call(connect, id, &id->dst);
+	(void)name_share(id);
 	if (err == 0 && !is_own_user(id->fd))
 		err = ECONNREFUSED;
 	if (err != 0 && err != EINPROGRESS) {
@@ -608,7 +609,6 @@ cm_wire_connect(struct cm_id *id)
 		return err;
 	}
 	cm_wire_expect(id);
-	if (poll(&pfd, 1, CONNECT_MS) > 0)
-		req_send(id);
+	req_send(id); /* If it is connected already: one of TCP rarely to another host. */
 	return 0;
 }

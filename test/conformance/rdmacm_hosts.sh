@@ -45,6 +45,7 @@ rping_hosts $ADDR_A $ADDR_A 'to the address of a device'
 rping_hosts 0.0.0.0 10.77.1.1 'to another address of the host'
 rping_hosts fd77::1 fd77::1 'of IPv6'
 rping_hosts :: $ADDR_A 'of IPv4 to a listener of IPv6'
+rping_hosts ::ffff:$ADDR_A $ADDR_A 'of IPv4 to a listener of its address in IPv6'
 
 serve_host $PORT 60 ucmatose -p $PORT -c 10 -C 20 -S 3000
 client ucmatose -p $PORT -c 10 -C 20 -S 3000 -s $ADDR_A
@@ -105,6 +106,12 @@ fails 10.77.1.1 'REJECTED, error 8'
 on_host "$B" 60 rping -c -a $ADDR_A -p $PORT -C 20 -V -v >"$TMP/client.out" 2>&1
 served
 pings 'to the second device, where the first has no address'
+
+# A connection takes longer than the call that asks for it.
+if ip netns exec "$B" tc qdisc add dev "vb$$" root netem delay 50ms 2>/dev/null; then
+	rping_hosts $ADDR_A $ADDR_A 'to a host 50 ms away'
+	ip netns exec "$B" tc qdisc del dev "vb$$" root
+fi
 
 # Two processes of one host, each with an address of its own.
 SOFT_MLX5_ADDR=$ADDR_A serve_host $PORT 60 rping -s -a $ADDR_A -p $PORT -C 20 -V

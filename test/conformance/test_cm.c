@@ -441,6 +441,18 @@ TEST(a_port_without_listener_rejects)
 	close(fd);
 }
 
+TEST(a_connection_to_its_own_port_is_rejected)
+{
+	int fd = channel();
+	uint32_t id = create(fd, UID, RDMA_PS_TCP);
+
+	assert_ok(bind_to(fd, id, "127.0.0.1", PORT));
+	route(fd, id, UID);
+	assert_ok(connect_id(fd, id, 1, ""));
+	expect(fd, REJECTED, UID, NO_SERVICE);
+	close(fd);
+}
+
 TEST(a_listener_of_one_address_rejects_requests_to_another)
 {
 	int srv = channel(), cli = channel();
@@ -600,6 +612,21 @@ port_steal(uint16_t port)
 	err = bind(fd, (const struct sockaddr *)&sin, sizeof(sin)) == 0 ? 0 : errno;
 	close(fd);
 	return err;
+}
+
+TEST(a_net_has_ports_of_its_own_or_none)
+{
+	char *net = strdup(getenv("SOFT_MLX5_NET")), name[90];
+	int fd = channel();
+	uint32_t id = create(fd, UID, RDMA_PS_TCP);
+
+	memset(name, 'n', sizeof(name));
+	name[sizeof(name) - 1] = '\0';
+	setenv("SOFT_MLX5_NET", name, 1);
+	assert_int_equal(bind_to(fd, id, "127.0.0.1", PORT), is_tcp() ? 0 : ENAMETOOLONG);
+	setenv("SOFT_MLX5_NET", net, 1);
+	free(net);
+	close(fd);
 }
 
 TEST(a_port_of_tcp_is_shared_if_all_agree_until_one_listens)
