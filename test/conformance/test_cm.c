@@ -477,6 +477,30 @@ TEST(a_listener_of_one_address_rejects_requests_to_another)
 	close(cli);
 }
 
+/* All spaces share the ports of TCP. */
+TEST(a_listener_of_another_space_rejects)
+{
+	if (!is_tcp())
+		skip();
+	int srv = channel(), cli = channel();
+	uint32_t id = create(cli, UID + 1, RDMA_PS_TCP);
+	struct rdma_ucm_event_resp ev;
+
+	listener(srv, RDMA_PS_UDP);
+	route(cli, id, UID + 1);
+	assert_ok(connect_id(cli, id, 1, ""));
+	fcntl(srv, F_SETFL, O_NONBLOCK);
+	fcntl(cli, F_SETFL, O_NONBLOCK);
+	for (int i = 0; i < 500 && get_event(cli, &ev) == EAGAIN; i++) {
+		assert_int_equal(get_event(srv, &ev), EAGAIN);
+		usleep(10000);
+	}
+	assert_int_equal(ev.event, REJECTED);
+	assert_int_equal(ev.status, NO_SERVICE);
+	close(srv);
+	close(cli);
+}
+
 TEST(an_address_of_another_host_is_an_error_event)
 {
 	int fd = channel();
