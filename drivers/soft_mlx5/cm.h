@@ -226,6 +226,7 @@ cm_chan_of(struct sm_file *file)
 }
 
 int cm_get_event(struct cm_chan *chan, struct cm_call *call);
+int cm_connect(struct cm_chan *chan, struct cm_call *call);
 /** A new identifier, or NULL with errno. */
 struct cm_id *cm_id_new(struct cm_chan *chan, uint16_t ps, uint8_t qp_type);
 /** When an answer is late; 0: none is expected. */

@@ -16,6 +16,7 @@
 
 #define READY_MAX  16 /* Sockets that one pass serves. */
 #define PASSES_MAX 64 /* Without an event; then the answer is that there is none. */
+#define CONNECT_MS 20
 
 /* Recursive: a socket of ours may be closed under the lock, and have the number of a channel that
  * the program closed unseen, which is then released. */
@@ -275,6 +276,21 @@ wait_ready(int fd, int cancel_state)
 	return err;
 }
 
+/* Within CONNECT_MS a peer that is there takes a connection: then the request is sent at once. */
+static void
+wait_connected(struct cm_id *id)
+{
+	uint32_t handle = id->obj.handle;
+	struct pollfd pfd = {.fd = id->fd, .events = POLLOUT};
+
+	pthread_mutex_unlock(&cm_lock);
+	(void)poll(&pfd, 1, CONNECT_MS);
+	pthread_mutex_lock(&cm_lock);
+	id = cm_id_find(handle);
+	if (id != NULL && id->unsent)
+		cm_wire_ready(id);
+}
+
 static int
 run(struct open_file file, const struct cm_command *cmd, struct cm_call *call, int cancel_state)
 {
@@ -288,6 +304,8 @@ run(struct open_file file, const struct cm_command *cmd, struct cm_call *call, i
 		if (err == 0)
 			err = cmd->fn(chan, call);
 		timer_set(chan);
+		if (err == 0 && cmd->fn == cm_connect && call->id->unsent)
+			wait_connected(call->id);
 		if (err != EAGAIN || cmd->fn != cm_get_event || file.nonblock)
 			return err;
 		err = wait_ready(file.fd, cancel_state);

@@ -203,8 +203,8 @@ conn_take(struct cm_msg *msg, const struct rdma_ucm_conn_param *conn, uint32_t m
 	return 0;
 }
 
-static int
-connect_id(struct cm_chan *chan, struct cm_call *call)
+int
+cm_connect(struct cm_chan *chan, struct cm_call *call)
 {
 	const struct rdma_ucm_connect *req = uv_req(call);
 	struct cm_id *id = call->id;
@@ -381,7 +381,7 @@ const struct cm_command cm_commands[CM_COMMANDS] = {
 	ROW(DESTROY_ID, destroy_id, REQ(destroy_id), ID(destroy_id), false, RESP(destroy_id),
 		SIZE(destroy_id_resp), SIZE(destroy_id_resp)),
 	ROW(RESOLVE_ROUTE, resolve_route, REQ(resolve_route), ID(resolve_route), true),
-	ROW(CONNECT, connect_id, CONN(connect), true),
+	ROW(CONNECT, cm_connect, CONN(connect), true),
 	ROW(LISTEN, listen_id, REQ(listen), ID(listen)),
 	ROW(ACCEPT, accept_id, CONN(accept), true),
 	ROW(REJECT, reject, REQ(reject), ID(reject), true),

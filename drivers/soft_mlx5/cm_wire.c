@@ -459,6 +459,9 @@ req_received(struct cm_id *id, const struct cm_msg *req)
 		id->dst = req->src;
 	}
 	id->device = cm_addr_device(&id->src);
+	/* Without a descriptor to ask: the connection shows that the address is of this host. */
+	if (is_tcp() && (id->device == -EMFILE || id->device == -ENFILE))
+		id->device = 0;
 	if (req->type != CM_REQ || id->device < 0 || cm_addr_size(&id->dst) == 0 ||
 		(!is_tcp() && !cm_addr_is_any(at) && !cm_addr_equal(at, &id->src)))
 		return false;
@@ -548,6 +551,7 @@ accept_one(struct cm_id *listener)
 static void
 failed(struct cm_id *id, int err)
 {
+	id->unsent = false;
 	if (err == EAGAIN || err == ECONNREFUSED)
 		rejected(id, err == EAGAIN ? CM_REJECT_CONSUMER : CM_REJECT_NO_SERVICE, NULL);
 	else
@@ -593,7 +597,8 @@ cm_wire_connect(struct cm_id *id)
 	id->state = CM_REQ_SENT;
 	id->unsent = true;
 	/* A socket of TCP connects to its own port. */
-	err = cm_addr_equal(&id->src, &id->dst) && cm_port_of(&id->src) == cm_port_of(&id->dst)
+	err = is_tcp() && cm_addr_equal(&id->src, &id->dst) &&
+			cm_port_of(&id->src) == cm_port_of(&id->dst)
 		? ECONNREFUSED
 		: name_call(connect, id, &id->dst);
 	(void)name_share(id);

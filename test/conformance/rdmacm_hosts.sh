@@ -111,6 +111,8 @@ pings 'to the second device, where the first has no address'
 if ip netns exec "$B" tc qdisc add dev "vb$$" root netem delay 50ms 2>/dev/null; then
 	rping_hosts $ADDR_A $ADDR_A 'to a host 50 ms away'
 	ip netns exec "$B" tc qdisc del dev "vb$$" root
+else
+	echo "skip: no netem, so no host is 50 ms away"
 fi
 
 # Two processes of one host, each with an address of its own.

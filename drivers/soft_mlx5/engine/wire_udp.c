@@ -38,7 +38,7 @@
 #define BATCH 32u
 /* Packets that are received, and sent, in one pass. */
 #define RECEIVE_CALLS 4u
-#define SEND_CALLS 8u
+#define SEND_CALLS    8u
 /* What the kernel is asked to hold: bursts come while this process does not run. */
 #define SOCKET_BYTES (4 << 20)
 
@@ -111,8 +111,8 @@ sm_udp_open(uint32_t addr, uint32_t slot, struct sm_udp **udp)
 	if (fd < 0) {
 		free(u);
 		return crpc_fail(-fd, "cannot bind UDP port %u of %u.%u.%u.%u: %s",
-			SM_ROCE_PORT + slot, addr >> 24, addr >> 16 & 0xff,
-			addr >> 8 & 0xff, addr & 0xff, strerror(-fd));
+			SM_ROCE_PORT + slot, addr >> 24, addr >> 16 & 0xff, addr >> 8 & 0xff,
+			addr & 0xff, strerror(-fd));
 	}
 	u->fd = fd;
 	buffers_init(u);
@@ -215,7 +215,7 @@ sm_udp_send(struct sm_nic *nic)
 
 	if (!batch_send(nic->udp))
 		return;
-	TAILQ_FOREACH(p, &nic->peers, link) {
+	TAILQ_FOREACH (p, &nic->peers, link) {
 		if (p->self || p->tx.ring == NULL)
 			continue;
 		sm_peer_late(p);
@@ -256,8 +256,8 @@ sip_rounds(uint64_t v[4], uint32_t n)
 uint64_t
 sm_udp_cookie(const struct sm_nic *nic, uint32_t addr, uint32_t slot)
 {
-	const uint64_t *k = nic->udp->secret, m[2] = {(uint64_t)addr << 32 | slot,
-		UINT64_C(8) << 56};
+	const uint64_t *k = nic->udp->secret,
+		       m[2] = {(uint64_t)addr << 32 | slot, UINT64_C(8) << 56};
 	uint64_t v[4] = {k[0] ^ UINT64_C(0x736f6d6570736575), k[1] ^ UINT64_C(0x646f72616e646f6d),
 		k[0] ^ UINT64_C(0x6c7967656e657261), k[1] ^ UINT64_C(0x7465646279746573)};
 
@@ -280,15 +280,16 @@ stranger(struct sm_nic *nic, const struct sm_qp *dct, const struct sm_roce *roce
 {
 	bool knows_key = roce->h.raddr == dct->dc.key;
 	uint32_t slot = roce->h.src >> 16;
+	uint64_t cookie = sm_udp_cookie(nic, addr, slot);
 	const struct sm_hdr h = {.head = (uint32_t)SM_PKT_NAK << 16,
 		.dst = roce->h.src,
 		.src = roce->h.dst,
 		.psn = roce->h.psn,
-		.raddr = sm_udp_cookie(nic, addr, slot),
+		.raddr = knows_key ? cookie : 0,
 		.imm = knows_key ? SM_NAK_COOKIE : SM_NAK_ACCESS};
 	struct sm_roce answer;
 
-	if (knows_key && roce->word[0] == h.raddr)
+	if (knows_key && roce->word[0] == cookie)
 		return sm_peer_from(nic, slot, addr, true);
 	if (nic->udp->to != BATCH && sm_roce_piece(&h, NULL, 0, SM_ROCE_DC, 0, &answer))
 		packet_encode(nic, slot, addr, &answer);
@@ -369,7 +370,7 @@ sm_udp_receive(struct sm_nic *nic)
 	struct sm_peer *p;
 	uint32_t sum = 0;
 
-	TAILQ_FOREACH(p, &nic->peers, link) {
+	TAILQ_FOREACH (p, &nic->peers, link) {
 		p->was_busy = p->busy;
 		p->busy = false;
 	}
