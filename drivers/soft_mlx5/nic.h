@@ -39,13 +39,13 @@
 
 #include "soft_mlx5.h"
 
-#define SM_SLOTS 256           /**< Contexts on one host: 8 bits of a QPN. */
-#define SM_QPS_MAX 65536       /**< QPs of one context: 16 bits of a QPN. */
-#define SM_MSG_MAX (1u << 30)  /**< Bytes of one message, as a ConnectX allows. */
+#define SM_SLOTS              256        /**< Contexts on one host: 8 bits of a QPN. */
+#define SM_QPS_MAX            65536      /**< QPs of one context: 16 bits of a QPN. */
+#define SM_MSG_MAX            (1u << 30) /**< Bytes of one message, as a ConnectX allows. */
 #define SM_INLINE_SCATTER_MAX 32
 /** From where on a payload is worth the way past the ring; shorter ones never take it. */
 #define SM_DIRECT_DEFAULT 16384u
-#define SM_DIRECT_LEAST 8193u
+#define SM_DIRECT_LEAST   8193u
 
 /** A walk of a TAILQ in which @p var may leave it. */
 #define SM_FOREACH_SAFE(var, head, field, next)                                                    \
@@ -89,7 +89,7 @@ struct sm_nic_attr {
 	/** Name of the wire: contexts of the same net (and user) see each other. */
 	const char *net;
 	uint8_t gid[16]; /**< The port's GID: in the GRH of datagrams, and theirs must match. */
-	uint16_t lid;         /**< Of the host's first device; 0: SM_LID. */
+	uint16_t lid;    /**< Of the host's first device; 0: SM_LID. */
 	uint8_t gid_ipv4[16]; /**< On Ethernet, through shared memory: another one, IPv4-mapped. */
 	uint32_t roce_v1;     /**< Bit i: GID i is of RoCE v1. */
 	uint32_t pkeys;       /**< P_Keys of the port; 0: one. */
@@ -108,7 +108,7 @@ struct sm_nic_attr {
 	 * The net then only gives numbers to the contexts that share the address.
 	 */
 	uint32_t udp_addr;
-	uint8_t mtu;             /**< enum ibv_mtu: the largest of a path; 0: 4096 bytes. */
+	uint8_t mtu; /**< enum ibv_mtu: the largest of a path; 0: 4096 bytes. */
 	/**
 	 * Payloads of so many bytes and more are copied straight from their source if it is in the
 	 * same process; 0: none is. None is with faults, captures and over UDP, which look at
@@ -119,7 +119,7 @@ struct sm_nic_attr {
 	uint32_t device, devices;
 	/** File that gets what is sent (over UDP also what is received) as RoCEv2; NULL: none. */
 	const char *pcap;
-	uint64_t pcap_epoch_ns;  /**< What to add to times to have those of day. */
+	uint64_t pcap_epoch_ns; /**< What to add to times to have those of day. */
 	/** Connections of a DCT, where packets get lost, at most; 0: SM_DCT_CONNS. */
 	uint32_t dct_conns;
 	/**
@@ -139,10 +139,10 @@ struct sm_region {
 
 /** CREATE_CQ, as mlx5_ib_create_cq carries it. */
 struct sm_cq_attr {
-	void *buf;          /**< ncqe entries of cqe_size. */
-	void *dbrec;        /**< Two big-endian words: consumer index, arm. */
-	uint32_t ncqe;      /**< Entries, a power of two. */
-	uint32_t cqe_size;  /**< 64 or 128. */
+	void *buf;         /**< ncqe entries of cqe_size. */
+	void *dbrec;       /**< Two big-endian words: consumer index, arm. */
+	uint32_t ncqe;     /**< Entries, a power of two. */
+	uint32_t cqe_size; /**< 64 or 128. */
 	bool ignore_overrun;
 	void *user;
 };
@@ -151,11 +151,11 @@ struct sm_cq_attr {
 struct sm_srq_attr {
 	struct sm_pd *pd;
 	uint8_t *buf;
-	void *dbrec;        /**< A big-endian word: the receive counter. */
-	uint32_t nwqe;      /**< Entries, a power of two. */
+	void *dbrec;   /**< A big-endian word: the receive counter. */
+	uint32_t nwqe; /**< Entries, a power of two. */
 	uint32_t wqe_shift;
 	uint32_t max_sge; /**< As it was asked for. */
-	uint32_t limit; /**< Raise IBV_EVENT_SRQ_LIMIT_REACHED below it, once; 0: never. */
+	uint32_t limit;   /**< Raise IBV_EVENT_SRQ_LIMIT_REACHED below it, once; 0: never. */
 	void *user;
 };
 
@@ -165,17 +165,17 @@ struct sm_qp_attr {
 	struct sm_pd *pd;
 	struct sm_cq *send_cq;
 	struct sm_cq *recv_cq;
-	struct sm_srq *srq;     /**< NULL: the QP has its own RQ (or none, rq_nwqe 0). */
+	struct sm_srq *srq; /**< NULL: the QP has its own RQ (or none, rq_nwqe 0). */
 	uint8_t *rq_buf;
 	uint8_t *sq_buf;
-	void *dbrec;            /**< Two big-endian words: receive counter, send counter. */
-	uint32_t sq_nwqebb;     /**< 64-byte blocks, a power of two; 0: no SQ. */
-	uint32_t rq_nwqe;       /**< Entries, a power of two. */
+	void *dbrec;        /**< Two big-endian words: receive counter, send counter. */
+	uint32_t sq_nwqebb; /**< 64-byte blocks, a power of two; 0: no SQ. */
+	uint32_t rq_nwqe;   /**< Entries, a power of two. */
 	uint32_t rq_wqe_shift;
-	uint32_t uidx;          /**< Goes into srqn_uidx of every CQE (cqe_version 1). */
-	uint32_t uar_page;      /**< Id of the UAR page that this QP rings. */
-	bool scatter_cqe;       /**< Payloads up to 32 bytes may go into the CQE. */
-	uint64_t dc_key;        /**< DCT: what a WQE must name to reach it. */
+	uint32_t uidx;     /**< Goes into srqn_uidx of every CQE (cqe_version 1). */
+	uint32_t uar_page; /**< Id of the UAR page that this QP rings. */
+	bool scatter_cqe;  /**< Payloads up to 32 bytes may go into the CQE. */
+	uint64_t dc_key;   /**< DCT: what a WQE must name to reach it. */
 	void *user;
 };
 
@@ -195,11 +195,11 @@ struct sm_qp_mod {
 	uint32_t rq_psn;
 	uint32_t sq_psn;
 	uint32_t dest_qpn;
-	uint32_t access;         /**< IBV_ACCESS_REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8. */
+	uint32_t access; /**< IBV_ACCESS_REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8. */
 	uint16_t pkey_index, alt_pkey_index;
 	uint8_t state; /**< enum ibv_qp_state. */
 	uint8_t cur_state;
-	uint8_t path_mtu;        /**< enum ibv_mtu. */
+	uint8_t path_mtu; /**< enum ibv_mtu. */
 	uint8_t path_mig_state;
 	uint8_t sqd_notify;
 	uint8_t max_rd_atomic;
@@ -208,7 +208,7 @@ struct sm_qp_mod {
 	uint8_t port;
 	uint8_t timeout;
 	uint8_t retry_cnt;
-	uint8_t rnr_retry;       /**< 7: for ever. */
+	uint8_t rnr_retry; /**< 7: for ever. */
 };
 
 /**
@@ -249,6 +249,8 @@ void sm_nic_fork_child(struct sm_nic *nic);
  *   Number of WQEs, packets and completions handled; 0 if idle or if another thread is at it.
  */
 uint32_t sm_nic_progress(struct sm_nic *nic, uint64_t now_ns);
+/** The next passes are by a thread that knows nothing of what the program does; or no longer. */
+void sm_nic_helped(struct sm_nic *nic, bool helped);
 
 /**
  * Make the network bad for what this context receives, or otherwise bad, or good again.
@@ -295,7 +297,7 @@ void sm_nic_dump(struct sm_nic *nic, FILE *out);
 bool sm_nic_idle(struct sm_nic *nic);
 
 /** The GID, LID and MTU that all contexts of the net share; constant per host. */
-#define SM_LID 1
+#define SM_LID       1
 #define SM_MTU_BYTES 4096
 
 /**

@@ -198,8 +198,8 @@ soft_mlx5_progress(struct ibv_context *context)
 }
 
 EXPORT int
-soft_mlx5_ledger(struct ibv_context *context, uint32_t qpn, struct soft_mlx5_ledger *ledger,
-		uint64_t size)
+soft_mlx5_ledger(
+	struct ibv_context *context, uint32_t qpn, struct soft_mlx5_ledger *ledger, uint64_t size)
 {
 	struct uv_ctx *ctx = ctx_of(context);
 	struct sm_nic *nic = ctx != NULL ? crpc_load_acquire(&ctx->nic) : NULL; /* A3 */
@@ -266,8 +266,7 @@ start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr, start_poll_fn re
 	struct uv_ctx *ctx = ctx_of(cq->context);
 	int err = real(cq, attr);
 
-	return err == ENOENT && crpc_likely(ctx != NULL) && drive_empty(ctx) ? real(cq, attr)
-									      : err;
+	return err == ENOENT && crpc_likely(ctx != NULL) && drive_empty(ctx) ? real(cq, attr) : err;
 }
 
 #define EACH_START_POLL(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
@@ -401,8 +400,8 @@ helper_yield(void)
 	to = clock_ns();
 	if (crpc_unlikely(to - from > YIELD_LONG_NS)) {
 		yields.off_ns = from - yields.off_until_ns > YIELD_CALM_NS
-				? YIELD_OFF_NS
-				: crpc_min(2 * yields.off_ns, YIELD_OFF_MAX_NS);
+			? YIELD_OFF_NS
+			: crpc_min(2 * yields.off_ns, YIELD_OFF_MAX_NS);
 		yields.off_until_ns = to + yields.off_ns;
 	}
 	return true;
@@ -414,6 +413,7 @@ help(struct uv_ctx *ctx, uint64_t now)
 	uint64_t end = now + WORK_NS;
 	uint32_t n, sum = 0, empty = 0;
 
+	sm_nic_helped(uv_nic(ctx), true);
 	do {
 		n = sm_progress_at(ctx, now);
 		sum += n;
@@ -422,6 +422,7 @@ help(struct uv_ctx *ctx, uint64_t now)
 			break;
 		now = clock_ns();
 	} while (now < end && crpc_load_relaxed(&ctx->calls) == ctx->seen_calls);
+	sm_nic_helped(uv_nic(ctx), false);
 	return sum;
 }
 
@@ -511,7 +512,7 @@ sm_progress_start(void)
 	pthread_mutex_unlock(&sm_drive_lock);
 	if (err != 0)
 		sm_complain("no helper thread: %s; programs that do not poll will stand still",
-				strerror(err));
+			strerror(err));
 }
 
 void

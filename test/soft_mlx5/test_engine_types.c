@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -14,8 +15,8 @@
 #include "engine_rig.h"
 #include "rnd.h"
 
-#define QKEY 0x11111111u
-#define DC_KEY UINT64_C(0x0badc0de12345678)
+#define QKEY     0x11111111u
+#define DC_KEY   UINT64_C(0x0badc0de12345678)
 #define SIGNALED MLX5_WQE_CTRL_CQ_UPDATE
 
 static struct rig_host a, b;
@@ -102,8 +103,8 @@ TEST_FIXTURE(ud_arrives, hosts_open, hosts_close)
 		assert_int_equal(c->op_own >> 4, MLX5_CQE_RESP_SEND_IMM);
 		assert_int_equal(be32toh(c->byte_cnt), len + 40);
 		assert_int_equal(be32toh(c->imm_inval_pkey), 0xabcd0123);
-		assert_int_equal(be32toh(c->flags_rqpn),
-			qa.qpn | (dgid != NULL || rig_udp ? 1u << 28 : 0));
+		assert_int_equal(
+			be32toh(c->flags_rqpn), qa.qpn | (dgid != NULL || rig_udp ? 1u << 28 : 0));
 		assert_int_equal(be16toh(c->slid), SM_LID);
 		assert_memory_equal(buf + 40, a.mem + 64, len);
 		if (rig_udp) /* The header of IPv4 in the second half. */
@@ -136,11 +137,10 @@ TEST_FIXTURE(ud_is_lost_silently, hosts_open, hosts_close)
 		bool posted;
 	} lost[] = {
 		{0, QKEY + 1, SM_LID, NULL, true},
-		{1, QKEY, SM_LID, NULL, true},            /* No such queue pair. */
+		{1, QKEY, SM_LID, NULL, true},          /* No such queue pair. */
 		{0x70 << 16, QKEY, SM_LID, NULL, true}, /* No such context. */
-		{0, QKEY, SM_LID + 1, NULL, true},
-		{0, QKEY, SM_LID, other, true},
-		{2, QKEY, SM_LID, NULL, true}, /* An RC queue pair. */
+		{0, QKEY, SM_LID + 1, NULL, true}, {0, QKEY, SM_LID, other, true},
+		{2, QKEY, SM_LID, NULL, true},  /* An RC queue pair. */
 		{0, QKEY, SM_LID, NULL, false}, /* No receive WQE. */
 	};
 
@@ -210,6 +210,33 @@ TEST_FIXTURE(ud_errors, hosts_open, hosts_close)
 	expect_ok(&qa.scq, MLX5_CQE_REQ);
 	expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
 	assert_int_equal(rig_state(&qb), IBV_QPS_ERR);
+	rig_link_close(&qa, &qb);
+}
+
+/* As a library does that unmaps first when it ends: the helper drives the adapter meanwhile. */
+TEST_FIXTURE(
+	memory_that_is_unmapped_while_it_is_registered_ends_no_program, hosts_open, hosts_close)
+{
+	void *mem = mmap(NULL, 8192, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	struct rig_qp qa, qb;
+	struct sm_mr *mr;
+	uint32_t key;
+
+	assert_true(mem != MAP_FAILED);
+	mr = rig_mr_open(&b, b.pd, mem, 8192, IBV_ACCESS_LOCAL_WRITE, &key);
+	rig_ready_open(&a, &qa, SM_UD, QKEY);
+	rig_ready_open(&b, &qb, SM_UD, QKEY);
+	sm_nic_helped(b.nic, true);
+	rig_recv(&qb, mem, 8192, key);
+	ud_send(&qa, qb.qpn, QKEY, NULL, 100);
+	expect_ok(&qa.scq, MLX5_CQE_REQ);
+	expect_ok(&qb.rcq, MLX5_CQE_RESP_SEND_IMM);
+	rig_recv(&qb, mem, 8192, key);
+	munmap(mem, 8192);
+	ud_send(&qa, qb.qpn, QKEY, NULL, 100);
+	expect_ok(&qa.scq, MLX5_CQE_REQ);
+	expect_error(&qb.rcq, MLX5_CQE_RESP_ERR, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
+	assert_int_equal(sm_destroy(b.nic, mr), 0);
 	rig_link_close(&qa, &qb);
 }
 
@@ -643,8 +670,8 @@ TEST_FIXTURE(dc_random, hosts_open, hosts_close)
 		if (rand() % 2 == 0 && d[k].t.posted - d[k].taken < 8)
 			rig_dct_recv(&d[k].t, random_buf(&d[k], d[k].t.posted), 32768);
 		if (open[i] < 8 && d[k].t.posted - d[k].taken > 4) {
-			uint32_t len = rand() % 4 == 0 ? (uint32_t)rand() % 30000
-						       : (uint32_t)rand() % 64;
+			uint32_t len =
+				rand() % 4 == 0 ? (uint32_t)rand() % 30000 : (uint32_t)rand() % 64;
 
 			dc_send(&q[i], &d[k].t, DC_KEY + k, i << 24 | sent[i][k]++, len);
 			open[i]++;
@@ -744,8 +771,8 @@ TEST_FIXTURE(send_into_cqe, hosts_open, hosts_close)
 			assert_int_equal(c->op_own & 0xc, in_cqe ? size / 16 : 0);
 			assert_int_equal(be32toh(c->byte_cnt), len);
 			assert_int_equal(be32toh(c->imm_inval_pkey), i);
-			assert_memory_equal(in_cqe ? qb.rcq.buf + (size_t)at * size : b.mem,
-				a.mem + i, len);
+			assert_memory_equal(
+				in_cqe ? qb.rcq.buf + (size_t)at * size : b.mem, a.mem + i, len);
 			assert_int_equal(b.mem[len - 1], in_cqe ? 0 : a.mem[i + len - 1]);
 		}
 		rig_link_close(&qa, &qb);

@@ -61,9 +61,9 @@ enum sm_obj_kind {
 /** What each of them begins with. */
 struct sm_obj {
 	uint8_t kind;
-	uint32_t number; /**< PDN, CQN, SRQN, UAR page; not of a queue pair. */
-	uint32_t users;  /**< While there are any, it cannot be destroyed. */
-	uint32_t key;    /**< MR, MW: index of its key. */
+	uint32_t number;  /**< PDN, CQN, SRQN, UAR page; not of a queue pair. */
+	uint32_t users;   /**< While there are any, it cannot be destroyed. */
+	uint32_t key;     /**< MR, MW: index of its key. */
 	struct sm_pd *pd; /**< That it is in; NULL: in none. */
 	TAILQ_ENTRY(sm_obj) link;
 };
@@ -87,33 +87,34 @@ struct sm_nic {
 	_Atomic uint32_t lock;
 	_Atomic uint32_t waiters; /**< Commands that want the lock: progress steps back. */
 	_Atomic uint32_t busy;    /**< Calls of progress that found the lock taken. */
+	_Atomic bool helped;      /**< By the helper, while the program may do anything. */
 	uint64_t now;
-	uint32_t work; /**< Things done in this pass. */
+	uint32_t work;               /**< Things done in this pass. */
 	const struct sm_qp *serving; /**< The responder at work: windows of type 2 ask. */
 	uint32_t slot;
 	uint32_t qpn_base; /**< slot << 16. */
 	uint32_t rings_seen;
-	const _Atomic uint32_t *rings; /**< Counts rings made to us. */
+	const _Atomic uint32_t *rings;                  /**< Counts rings made to us. */
 	struct sm_peer_bucket by_name[SM_PEER_BUCKETS]; /**< All, by slot and generation. */
-	struct sm_peer nowhere; /**< Of queue pairs that have no connection (yet). */
+	struct sm_peer nowhere;      /**< Of queue pairs that have no connection (yet). */
 	struct sm_nic_attr attr;     /**< As it was asked for, with what holds by default. */
 	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams go that are dropped. */
 	LIST_HEAD(, sm_qp) spare_conns;
-	uint32_t dc_lives;  /**< Of DCIs so far: no two have the same. */
+	uint32_t dc_lives;            /**< Of DCIs so far: no two have the same. */
 	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
-	struct sm_fault *fault; /**< NULL: the network is good. */
-	bool lossy; /**< Packets may not come, so who waits for an answer has a timer. */
+	struct sm_fault *fault;       /**< NULL: the network is good. */
+	bool lossy;           /**< Packets may not come, so who waits for an answer has a timer. */
 	struct sm_udp *udp;   /**< NULL: the wire is shared memory. */
 	struct sm_pcap *pcap; /**< NULL: nothing is captured. */
 	uint64_t retry_timers_at;
-	uint64_t awake; /**< Time for them: what of it this process was there to see. */
+	uint64_t awake;    /**< Time for them: what of it this process was there to see. */
 	uint64_t check_at; /**< When peers are looked after. */
 	uint32_t nkeys;
 	struct sm_mkey *keys;
 	struct sm_qp *qps[SM_QPS_MAX]; /**< By the lower half of their numbers. */
 	struct sm_qp_list turn[SM_TURNS];
 	struct sm_peer_list peers;
-	uint32_t npeers, nguests; /**< Of them came by themselves. */
+	uint32_t npeers, nguests;                    /**< Of them came by themselves. */
 	struct sm_peer_list polled[SM_POLLED_LISTS]; /**< Those with a ring to us. */
 	uint32_t npolled[SM_POLLED_LISTS];
 	struct sm_cq *touched;

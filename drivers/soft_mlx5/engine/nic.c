@@ -17,7 +17,7 @@
 /*
  * Beyond so many peers those that were silent for so many passes are polled in turn, a few a pass.
  */
-#define PEERS_HOT 8u
+#define PEERS_HOT  8u
 #define PEER_QUIET 1000u
 #define PEERS_COLD 2u
 /* Calls that find the lock taken before the core is offered to its holder. */
@@ -138,7 +138,7 @@ objects_free(struct sm_nic *nic)
 {
 	struct sm_obj *obj;
 
-	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link) {
+	TAILQ_FOREACH (obj, &nic->objs[SM_OBJ_QP], link) {
 		conns_free(((struct sm_qp *)obj)->dc.conns.lh_first);
 		free(((struct sm_qp *)obj)->req.swr);
 	}
@@ -157,7 +157,7 @@ sm_nic_free(struct sm_nic *nic)
 	struct sm_qp *qp;
 
 	/* What was received is acknowledged, or the other side would see a failure. */
-	TAILQ_FOREACH(qp, &nic->turn[SM_TURN_ANSWER], turn_link[SM_TURN_ANSWER])
+	TAILQ_FOREACH (qp, &nic->turn[SM_TURN_ANSWER], turn_link[SM_TURN_ANSWER])
 		sm_resp_settle(nic, qp);
 	sm_nic_flush(nic);
 	while ((p = TAILQ_FIRST(&nic->peers)) != NULL)
@@ -388,7 +388,7 @@ failed_pass(struct sm_nic *nic)
 	struct sm_qp *qp;
 	uint32_t n = 0;
 
-	TAILQ_FOREACH(qp, &nic->turn[SM_TURN_FLUSH], turn_link[SM_TURN_FLUSH])
+	TAILQ_FOREACH (qp, &nic->turn[SM_TURN_FLUSH], turn_link[SM_TURN_FLUSH])
 		n += sm_qp_flush(nic, qp);
 	return n;
 }
@@ -422,6 +422,12 @@ progress_busy(struct sm_nic *nic)
 	return 0;
 }
 
+void
+sm_nic_helped(struct sm_nic *nic, bool helped)
+{
+	crpc_store_relaxed(&nic->helped, helped);
+}
+
 uint32_t
 sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 {
@@ -429,7 +435,7 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 
 	/* L2 pairs with L0 in sm_unlock(). */
 	if (crpc_unlikely(crpc_load_relaxed(&nic->waiters) != 0 ||
-			  crpc_exchange_acq_rel(&nic->lock, 1) != 0))
+		    crpc_exchange_acq_rel(&nic->lock, 1) != 0))
 		return progress_busy(nic);
 	if (crpc_unlikely(nic->vanished || sm_fault_stops(nic->fault, now_ns))) {
 		sm_unlock(nic);
@@ -458,7 +464,7 @@ sm_nic_idle(struct sm_nic *nic)
 	sm_lock(nic);
 	idle = TAILQ_EMPTY(&nic->turn[SM_TURN_SEND]) && TAILQ_EMPTY(&nic->turn[SM_TURN_ANSWER]) &&
 		nic->rings_seen == crpc_load_acquire(nic->rings) && sm_uars_quiet(nic);
-	TAILQ_FOREACH(p, &nic->peers, link) {
+	TAILQ_FOREACH (p, &nic->peers, link) {
 		struct sm_rx *rx = p->rx.ring != NULL ? &p->rx : &p->out;
 
 		if (!p->dead && rx->ring != NULL &&
