@@ -62,6 +62,15 @@ ok() {
 	echo "ok: $*"
 }
 
+# await_line PATTERN FILE [SECONDS]: until a program that runs has printed it; status 1: it has not.
+await_line() {
+	for _ in $(seq $((${3:-5} * 20))); do
+		! grep -q "$1" "$2" || return 0
+		sleep 0.05
+	done
+	return 1
+}
+
 # Skips the whole script unless all programs are there.
 need() {
 	for prog in "$@"; do

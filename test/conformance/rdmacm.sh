@@ -136,11 +136,7 @@ PIDS="$PIDS $client"
 sleep 1
 kill -9 "$(pgrep -P "$SERVER")" || fail "the server is not there"
 wait "$SERVER" 2>/dev/null
-for _ in $(seq 100); do
-	grep -q 'DISCONNECT EVENT' "$TMP/client.out" && break
-	sleep 0.05
-done
-grep -q 'DISCONNECT EVENT' "$TMP/client.out" || fail "the client does not see that the server was killed"
+await_line 'DISCONNECT EVENT' "$TMP/client.out" || fail "the client does not see that the server was killed"
 ok "a killed server is a disconnect"
 
 (on_cm mckey -m 224.0.0.9 -b 127.0.0.1) >"$TMP/refused.out" 2>&1 && fail "mckey succeeds"

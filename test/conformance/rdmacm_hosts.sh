@@ -125,16 +125,9 @@ serve_host $PORT 60 rping -s -a $ADDR_A -p $PORT
 on_host "$B" 60 rping -c -v -a $ADDR_A -p $PORT >"$TMP/client.out" 2>&1 &
 client=$!
 PIDS="$PIDS $client"
-for _ in $(seq 400); do
-	grep -q '^ping data' "$TMP/client.out" && break
-	sleep 0.05
-done
+await_line '^ping data' "$TMP/client.out" 20 || fail "no data reaches the client"
 server_kill
-for _ in $(seq 100); do
-	grep -q 'DISCONNECT EVENT' "$TMP/client.out" && break
-	sleep 0.05
-done
-grep -q 'DISCONNECT EVENT' "$TMP/client.out" || fail "the client does not see that the server was killed"
+await_line 'DISCONNECT EVENT' "$TMP/client.out" || fail "the client does not see that the server was killed"
 ok 'a killed server is a disconnect'
 
 # Silent connections, halves of messages, whole ones that are none, ends of each at any time; and

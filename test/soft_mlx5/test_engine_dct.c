@@ -28,7 +28,7 @@
 static struct rig_host a, b;
 static struct rig_dct dct;
 static struct rig_qp dci[NDCI];
-static uint32_t sent[NDCI];   /* Messages of each. */
+static uint32_t sent[NDCI]; /* Messages of each. */
 static uint32_t came[NDCI];
 
 /* Where the next context's lives of DCIs begin. Those of one that comes to a number again differ in
@@ -288,8 +288,8 @@ TEST_FIXTURE(a_lost_connect_is_noticed, open_all, close_all)
 		for (uint32_t i = 0; i < k; i++)
 			message(0);
 		for (uint32_t i = 0; i <= k; i++)
-			assert_int_equal(rig_expect(&a, &b, &dci[0].scq)->op_own >> 4,
-				MLX5_CQE_REQ);
+			assert_int_equal(
+				rig_expect(&a, &b, &dci[0].scq)->op_own >> 4, MLX5_CQE_REQ);
 		drain();
 		assert_int_equal(came[0], sent[0]);
 	}
@@ -372,8 +372,7 @@ TEST_FIXTURE(a_restarted_process_is_not_taken_for_the_old_one, open_all, close_a
 	for (uint32_t i = 0; i < 3; i++)
 		message(0);
 	for (uint32_t i = 0; i < 4; i++)
-		assert_int_equal(
-			rig_expect(&a, &b, &dci[0].scq)->op_own >> 4, MLX5_CQE_REQ);
+		assert_int_equal(rig_expect(&a, &b, &dci[0].scq)->op_own >> 4, MLX5_CQE_REQ);
 	drain();
 	assert_int_equal(came[0], sent[0]);
 }
@@ -386,9 +385,11 @@ packet_send(const struct sm_hdr *h, enum sm_roce_transport transport, uint32_t f
 {
 	struct sm_roce_path path = {
 		from, b.addr, (uint16_t)port, (uint16_t)(SM_ROCE_PORT + (dct.qp.qpn >> 16))};
-	struct sockaddr_in ours = {.sin_family = AF_INET, .sin_port = htons(path.sport),
+	struct sockaddr_in ours = {.sin_family = AF_INET,
+		.sin_port = htons(path.sport),
 		.sin_addr.s_addr = htonl(from)};
-	struct sockaddr_in theirs = {.sin_family = AF_INET, .sin_port = htons(path.dport),
+	struct sockaddr_in theirs = {.sin_family = AF_INET,
+		.sin_port = htons(path.dport),
 		.sin_addr.s_addr = htonl(b.addr)};
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), whole = IP_PMTUDISC_DO;
 	uint8_t bytes[SM_ROCE_BYTES];
@@ -402,8 +403,9 @@ packet_send(const struct sm_hdr *h, enum sm_roce_transport transport, uint32_t f
 	assert_int_not_equal(fd, -1);
 	assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof(whole)), 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&ours, sizeof(ours)), 0);
-	assert_int_equal(sendto(fd, bytes, n + SM_ROCE_ICRC, 0, (struct sockaddr *)&theirs,
-				 sizeof(theirs)), n + SM_ROCE_ICRC);
+	assert_int_equal(
+		sendto(fd, bytes, n + SM_ROCE_ICRC, 0, (struct sockaddr *)&theirs, sizeof(theirs)),
+		n + SM_ROCE_ICRC);
 	close(fd);
 }
 
@@ -437,10 +439,16 @@ TEST_FIXTURE(other_ports_of_a_host_are_not_the_peer, open_all, close_all)
 	rig_recv(&y, NULL, 0, 0);
 	rig_recv(&d, b.mem, 4096, b.key);
 	send_ok(0);
-	packet_send(&(struct sm_hdr){.head = SM_PKT_SEND << 16 | once << 24, .dst = y.qpn,
-		.src = x.qpn, .psn = 0xfffff0}, SM_ROCE_RC, a.addr, port);
-	packet_send(&(struct sm_hdr){.head = SM_PKT_DATAGRAM << 16 | once << 24, .dst = d.qpn,
-		.src = x.qpn, .rkey = 5}, SM_ROCE_UD, a.addr, port);
+	packet_send(&(struct sm_hdr){.head = SM_PKT_SEND << 16 | once << 24,
+			    .dst = y.qpn,
+			    .src = x.qpn,
+			    .psn = 0xfffff0},
+		SM_ROCE_RC, a.addr, port);
+	packet_send(&(struct sm_hdr){.head = SM_PKT_DATAGRAM << 16 | once << 24,
+			    .dst = d.qpn,
+			    .src = x.qpn,
+			    .rkey = 5},
+		SM_ROCE_UD, a.addr, port);
 	packet_send(&(struct sm_hdr){.head = SM_PKT_CONNECT << 16,
 			    .dst = dct.qp.qpn,
 			    .src = x.qpn,
@@ -468,36 +476,52 @@ heap_bytes(void)
 	return m.uordblks + m.hblkhd;
 }
 
+/* 20 hosts of 256 contexts, which know their cookies if they hear answers. */
+static void
+strangers_connect(uint64_t key, bool hear)
+{
+	for (uint32_t host = 0x7ff00001; host < 0x7ff00015; host++)
+		for (uint32_t slot = 0; slot < 256; slot++) {
+			cookie = hear ? sm_udp_cookie(b.nic, host, slot) : 0;
+			connect_from(host, slot, key);
+			if (slot % 16 == 0)
+				sm_nic_progress(b.nic, rig_now += 1000);
+		}
+	cookie = 0;
+	sm_nic_progress(b.nic, rig_now += 1000);
+}
+
+/* A host that was not there yet gets through to the target. */
+static void
+newcomer_served(struct rig_host *other)
+{
+	struct rig_qp q;
+
+	rig_ready_open(other, &q, SM_DCI, 0);
+	rig_send_to(&q, 1 << 16, DC_KEY, dct.qp.qpn, rig_gid, other->mem, 100);
+	assert_int_equal(rig_expect(other, &b, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
+	drain();
+	assert_int_equal(came[1], 1);
+	rig_qp_close(&q);
+}
+
 /*
  * CONNECTs that claim to come from more contexts than a context remembers, each of an address that
  * hears no answer. They cost the receiver no memory, and who can be reached still connects.
  */
 TEST_FIXTURE(spoofed_connects_shut_none_out, open_all, close_all)
 {
-	const uint32_t hosts = 20, slots = 256;
 	struct rig_host other;
-	struct rig_qp q;
 	size_t before;
 
 	send_ok(0);
 	before = heap_bytes();
-	for (uint32_t host = 0; host < hosts; host++)
-		for (uint32_t slot = 0; slot < slots; slot++) {
-			connect_from(0x7ff00001 + host, slot, DC_KEY);
-			if (slot % 16 == 0)
-				sm_nic_progress(b.nic, rig_now += 1000);
-		}
-	sm_nic_progress(b.nic, rig_now += 1000);
+	strangers_connect(DC_KEY, false);
 	assert_in_range(heap_bytes(), 0, before + (4 << 20));
 	assert_int_equal(connections(), 1);
 	send_ok(0);
 	rig_host_open(&other, rig_net(), 4096);
-	rig_ready_open(&other, &q, SM_DCI, 0);
-	rig_send_to(&q, 1 << 16, DC_KEY, dct.qp.qpn, rig_gid, other.mem, 100);
-	assert_int_equal(rig_expect(&other, &b, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
-	drain();
-	assert_int_equal(came[1], 1);
-	rig_qp_close(&q);
+	newcomer_served(&other);
 	rig_host_close(&other);
 }
 
@@ -508,15 +532,7 @@ TEST_FIXTURE(strangers_without_the_key_shut_none_out, open_all, close_all)
 	struct rig_qp q;
 
 	send_ok(0);
-	for (uint32_t host = 0x7ff00001; host < 0x7ff00015; host++)
-		for (uint32_t slot = 0; slot < 256; slot++) {
-			cookie = sm_udp_cookie(b.nic, host, slot);
-			connect_from(host, slot, DC_KEY + 1);
-			if (slot % 16 == 0)
-				sm_nic_progress(b.nic, rig_now += 1000);
-		}
-	cookie = 0;
-	sm_nic_progress(b.nic, rig_now += 1000);
+	strangers_connect(DC_KEY + 1, true);
 	send_ok(0);
 	rig_host_open(&other, rig_net(), 4096);
 	rig_ready_open(&other, &q, SM_DCI, 0);
@@ -524,12 +540,7 @@ TEST_FIXTURE(strangers_without_the_key_shut_none_out, open_all, close_all)
 	assert_int_equal(((const struct mlx5_err_cqe *)rig_expect(&other, &b, &q.scq))->syndrome,
 		MLX5_CQE_SYNDROME_REMOTE_ACCESS_ERR);
 	rig_qp_close(&q);
-	rig_ready_open(&other, &q, SM_DCI, 0);
-	rig_send_to(&q, 1 << 16, DC_KEY, dct.qp.qpn, rig_gid, other.mem, 100);
-	assert_int_equal(rig_expect(&other, &b, &q.scq)->op_own >> 4, MLX5_CQE_REQ);
-	drain();
-	assert_int_equal(came[1], 1);
-	rig_qp_close(&q);
+	newcomer_served(&other);
 	rig_host_close(&other);
 }
 
