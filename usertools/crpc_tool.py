@@ -60,9 +60,14 @@ CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'record', 'tuned',
         'dist', 'value_sizes', 'verify', 'flush', 'flow', 'arrival')
 
 
+def axes(row):
+    """Where a row lies in its sweep: {name: value}."""
+    return row.get('sweep', {}).get('at', {})
+
+
 def case(row):
     """The case that a row measured: pairs of names and values; values of a sweep's axes are among them."""
-    at = row.get('sweep', {}).get('at', {})
+    at = axes(row)
     return tuple((k, row[k]) for k in CASE if row.get(k) not in (None, 'result') and k not in at) + tuple(at.items())
 
 
@@ -131,6 +136,17 @@ class Say:
 def free_mib(path):
     at = os.statvfs(path)
     return at.f_bavail * at.f_frsize >> 20
+
+
+# Open MPI refuses root without them.
+MPI_ENV = {'OMPI_ALLOW_RUN_AS_ROOT': '1', 'OMPI_ALLOW_RUN_AS_ROOT_CONFIRM': '1'}
+
+
+def program(name, build):
+    """Where a program of this project is: in the build folder, or beside the tool that asks; None: nowhere."""
+    beside = os.path.join(os.path.dirname(os.path.realpath(sys.argv[0])), '')
+    places = (os.path.join(build, 'apps', name, name), beside + name, beside + 'crpc-' + name)
+    return next((p for p in places if os.path.isfile(p)), None)
 
 
 def soft_mlx5_folder():
