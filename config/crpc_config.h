@@ -105,7 +105,7 @@
 /** Bytes of an endpoint's address as ranks exchange it. */
 #define CRPC_COPYRPC_ADDR_LEN 160
 /** Smallest and largest ring of one lane, bytes; both powers of two. */
-#define CRPC_COPYRPC_RING_MIN 4096
+#define CRPC_COPYRPC_RING_MIN 1024
 #define CRPC_COPYRPC_RING_MAX (1u << 30)
 
 /* ---- lib/udrpc ---- */

@@ -15,8 +15,8 @@ own_context(const struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 	const struct crpc_copyrpc_conf c = {
 		.dev = d->dev,
 		.max_eps = eps,
-		.ring_size = crpc_kv_ring_size(
-			conf->calls, (uint32_t)crpc_max(conf->req_max, conf->resp_max)),
+		.ring_size = crpc_kv_ring_size(conf->calls,
+			(uint32_t)crpc_max(conf->req_max, conf->resp_max), 2),
 		.max_inflight = crpc_kv_inflight(conf->calls),
 		.flush = (enum crpc_copyrpc_flush_policy)conf->opt->flush,
 		.hold_ns = (uint64_t)(conf->opt->hold_us * 1e3),

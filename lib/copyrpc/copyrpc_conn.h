@@ -33,13 +33,14 @@ struct place {
 	bool opens; /**< A batch begins in front of it. */
 };
 
-/** Gets and puts of an endpoint that are open at most; a power of two. */
+/** Gets and puts of an endpoint that are open at most. */
 #define ONESIDED_MAX 64u
 
 /** Gets and puts of an endpoint. */
 struct onesided {
-	uint32_t head, tail; /**< Completed, posted. */
-	struct crpc_done op[ONESIDED_MAX];
+	uint32_t first, open; /**< The oldest that is open, and how many are. */
+	uint32_t max;
+	struct crpc_done *op; /**< Array of max. */
 };
 
 struct conn {

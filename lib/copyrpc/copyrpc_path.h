@@ -83,8 +83,8 @@ _Static_assert(sizeof(struct req_entry) == WIRE_STRIDE_MIN, "the table is as lar
 /** Requests that recv() takes of one endpoint before the next one's turn. */
 #define RECV_TURN 32
 
-/** Newest request batches whose time of sending is remembered; a power of two. */
-#define BATCH_TIMES 256u
+/** Newest request batches whose time of sending is remembered at most; a power of two. */
+#define BATCH_TIMES_MAX 256u
 
 /** Links of an endpoint in a list of its context; tqe_prev is NULL outside. */
 struct ep_link {
@@ -128,7 +128,8 @@ struct crpc_copyrpc_ep {
 	uint8_t *rx[WIRE_LANES]; /**< Rings that the peer writes. */
 
 	struct ep_link dirty, ready, broken, held, memory; /**< See struct crpc_copyrpc. */
-	uint64_t batch_ns[BATCH_TIMES]; /**< When request batches were sent, by their number. */
+	uint64_t *batch_ns;  /**< When request batches were sent, by their number. */
+	uint32_t batch_mask; /**< A power of two of them, less 1. */
 };
 
 /** Put an endpoint at the end of a list of its context, if it is not in it. */

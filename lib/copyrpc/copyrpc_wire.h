@@ -48,7 +48,7 @@ _Static_assert(sizeof(struct wire_seal) == WIRE_UNIT, "one unit");
 /** ... and the one that the peer has released, for the peer to write. */
 #define WIRE_WORD_REPORTED 64u
 /** Bytes of both. */
-#define WIRE_WORDS 4096u
+#define WIRE_WORDS 128u
 
 /** Where the areas for large messages start, behind them. */
 #define WIRE_AREAS(ring_size) ((size_t)(ring_size) * WIRE_LANES + WIRE_WORDS)

@@ -12,52 +12,138 @@
 
 /* Where rings start: the device has pages in its tables, too. */
 #define PAGE 4096u
+#define SLAB ((size_t)512 << 10)
 
-/* An endpoint and what it points to. */
 struct ep_memory {
 	struct crpc_copyrpc_ep ep;
 	struct conn conn;
 	struct large large;
 };
 
-/* Two rings, the words behind them, and two areas of large messages. */
-static size_t
-half_size(const struct crpc_copyrpc_conf *conf)
+/* Newest request batches whose time of sending is remembered. */
+static uint32_t
+batch_times(const struct crpc_copyrpc_conf *conf)
 {
-	return WIRE_AREAS(conf->ring_size) + 2 * wire_area(conf->max_large);
+	return (uint32_t)crpc_min(conf->max_inflight, BATCH_TIMES_MAX);
 }
 
-/* Zeros, the halves of which are registered: the peer may write the first, never the second. */
+/* Gets and puts that are open at most. */
+static uint32_t
+onesided_max(const struct crpc_copyrpc_conf *conf)
+{
+	return (uint32_t)crpc_min(conf->sq_depth, ONESIDED_MAX);
+}
+
+/*
+ * Small endpoints share slabs of SLAB bytes: thousands of them need neither pages nor mappings of
+ * their own. A larger one is alone. All is zero at first.
+ *
+ *     | endpoint 0                                                  | endpoint 1 ...
+ *     | struct ep_memory | calls | requests | times | gets and puts | what the peer writes | ours |
+ *       0                  at[0]   at[1]      at[2]   at[3]           at[4]                  at[5]
+ */
+enum { AT_CALLS, AT_REQS, AT_TIMES, AT_ONESIDED, AT_RX, AT_TX, ATS };
+
+struct layout {
+	size_t at[ATS];
+	size_t half; /* Two rings, the words behind them, and two areas of large messages. */
+	size_t size;
+	uint32_t per_slab;
+};
+
+static struct layout
+layout_of(const struct crpc_copyrpc_conf *conf)
+{
+	size_t page = conf->ring_size < PAGE ? CRPC_CACHE_GUARD : PAGE;
+	size_t half = crpc_align_up(
+		WIRE_AREAS(conf->ring_size) + 2 * wire_area(conf->max_large), page);
+	struct layout l = {.half = half};
+
+	l.at[AT_CALLS] = crpc_align_up(sizeof(struct ep_memory), CRPC_CACHE_LINE);
+	/* As many as a response can name. */
+	l.at[AT_REQS] = l.at[AT_CALLS] +
+		crpc_align_up(crpc_pow2_ceil(conf->max_inflight + 1) * sizeof(struct call_slot),
+			CRPC_CACHE_LINE);
+	l.at[AT_TIMES] = l.at[AT_REQS] +
+		conf->ring_size / WIRE_STRIDE_MIN * sizeof(struct req_entry);
+	l.at[AT_ONESIDED] = l.at[AT_TIMES] + batch_times(conf) * sizeof(uint64_t);
+	l.at[AT_RX] = crpc_align_up(
+		l.at[AT_ONESIDED] + onesided_max(conf) * sizeof(struct crpc_done), page);
+	l.at[AT_TX] = l.at[AT_RX] + half;
+	l.size = l.at[AT_TX] + half;
+	l.per_slab = l.size > SLAB / 8 ? 1 : (uint32_t)crpc_min(SLAB / l.size, conf->max_eps);
+	return l;
+}
+
+/* Another endpoint that lies in the slab of @p id; NULL: there is none. */
+static struct crpc_copyrpc_ep *
+slab_mate(const struct crpc_copyrpc *ctx, const struct layout *l, uint32_t id)
+{
+	uint32_t first = id - id % l->per_slab, end = first + l->per_slab;
+
+	for (uint32_t i = first; i < end && i < CRPC_COPYRPC_EPS_MAX; i++)
+		if (i != id && ctx->eps[i] != NULL)
+			return ctx->eps[i];
+	return NULL;
+}
+
+static uint8_t *
+ep_memory(struct crpc_copyrpc_ep *ep)
+{
+	return (uint8_t *)crpc_container_of(ep, struct ep_memory, ep);
+}
+
+/* Zeros for endpoint @p id; NULL: no memory. */
+static uint8_t *
+memory_take(const struct crpc_copyrpc *ctx, const struct layout *l, uint32_t id)
+{
+	struct crpc_copyrpc_ep *mate = slab_mate(ctx, l, id);
+	uint8_t *slab;
+
+	if (mate != NULL)
+		return ep_memory(mate) + ((ptrdiff_t)id - mate->id) * (ptrdiff_t)l->size;
+	slab = crpc_mem_alloc("copyrpc_endpoints", l->per_slab * l->size, PAGE, NULL);
+	return slab == NULL ? NULL : slab + id % l->per_slab * l->size;
+}
+
+static void
+memory_give(const struct crpc_copyrpc *ctx, struct crpc_copyrpc_ep *ep)
+{
+	struct layout l = layout_of(&ctx->conf);
+	uint32_t id = ep->id;
+
+	if (slab_mate(ctx, &l, id) != NULL)
+		memset(ep_memory(ep), 0, l.size);
+	else
+		crpc_mem_free(ep_memory(ep) - id % l.per_slab * l.size);
+}
+
+/* Registered apart: the peer may write what is its, never ours. */
 static int
 rings_init(struct crpc_copyrpc_ep *ep)
 {
 	struct conn *conn = ep->conn;
 	struct crpc_rdma *dev = ep->ctx->dev;
-	size_t half = half_size(&ep->ctx->conf);
-	uint8_t *mem = crpc_mem_alloc("copyrpc_rings", 2 * half, PAGE, NULL);
+	struct layout l = layout_of(&ep->ctx->conf);
+	uint8_t *mem = ep_memory(ep) + l.at[AT_RX];
 	int rc;
 
-	if (mem == NULL)
-		return -ENOMEM;
-	rc = crpc_rdma_mr_reg(dev, mem, half, &conn->rx_mr);
+	rc = crpc_rdma_mr_reg(dev, mem, l.half, &conn->rx_mr);
 	if (rc != 0)
-		goto err_mem;
-	rc = crpc_rdma_mr_reg(dev, mem + half, half, &conn->tx_mr);
-	if (rc != 0)
-		goto err_rx;
+		return rc;
+	rc = crpc_rdma_mr_reg(dev, mem + l.half, l.half, &conn->tx_mr);
+	if (rc != 0) {
+		crpc_rdma_mr_dereg(dev, &conn->rx_mr);
+		return rc;
+	}
 	for (uint32_t lane = 0; lane < WIRE_LANES; lane++) {
 		ep->rx[lane] = mem + (size_t)lane * ep->ring_size;
-		ep->tx[lane].stage = ep->tx[lane].next = ep->rx[lane] + half;
+		ep->tx[lane].stage = ep->tx[lane].next = ep->rx[lane] + l.half;
 	}
 	mem += (size_t)WIRE_LANES * ep->ring_size;
 	conn->rx_words = (_Atomic uint64_t *)(void *)mem;
-	conn->tx_words = (_Atomic uint64_t *)(void *)(mem + half);
+	conn->tx_words = (_Atomic uint64_t *)(void *)(mem + l.half);
 	return 0;
-err_rx:
-	crpc_rdma_mr_dereg(dev, &conn->rx_mr);
-err_mem:
-	crpc_mem_free(mem);
-	return rc;
 }
 
 /* A table without requests. What stands as token leads to another entry: none is found by it. */
@@ -81,30 +167,18 @@ call_drop(struct rpc_calls *calls, struct rpc_call *call)
 		__crpc_copyrpc_large_end(ep, slot, false, NULL);
 }
 
-/* Bytes of the table of calls: as many as a response can name. */
-static size_t
-slots_size(const struct crpc_copyrpc_conf *conf)
-{
-	size_t n = crpc_pow2_ceil(conf->max_inflight + 1);
-
-	return crpc_align_up(n * sizeof(struct call_slot), CRPC_CACHE_LINE);
-}
-
-/* Bytes of the table of requests. */
-static size_t
-reqs_size(const struct crpc_copyrpc_conf *conf)
-{
-	return conf->ring_size / WIRE_STRIDE_MIN * sizeof(struct req_entry);
-}
-
-/* The table of calls, and that of requests, behind the endpoint. */
 static void
-tables_init(struct crpc_copyrpc_ep *ep, uint8_t *mem)
+tables_init(struct crpc_copyrpc_ep *ep, const struct layout *l)
 {
 	const struct crpc_copyrpc_conf *conf = &ep->ctx->conf;
+	uint8_t *mem = ep_memory(ep);
 
-	ep->slots = (struct call_slot *)(void *)mem;
-	ep->reqs = (struct req_entry *)(void *)(mem + slots_size(conf));
+	ep->slots = (struct call_slot *)(void *)(mem + l->at[AT_CALLS]);
+	ep->reqs = (struct req_entry *)(void *)(mem + l->at[AT_REQS]);
+	ep->batch_ns = (uint64_t *)(void *)(mem + l->at[AT_TIMES]);
+	ep->batch_mask = batch_times(conf) - 1;
+	ep->conn->onesided.op = (struct crpc_done *)(void *)(mem + l->at[AT_ONESIDED]);
+	ep->conn->onesided.max = onesided_max(conf);
 	ep->req_mask = conf->ring_size / WIRE_STRIDE_MIN - 1;
 	reqs_init(ep->reqs, ep->req_mask + 1);
 	__crpc_calls_init(&ep->calls, ep->slots, conf->max_inflight, sizeof(*ep->slots), 1);
@@ -114,8 +188,7 @@ tables_init(struct crpc_copyrpc_ep *ep, uint8_t *mem)
 uint64_t
 crpc_copyrpc_ep_memory(const struct crpc_copyrpc_ep *ep)
 {
-	return sizeof(struct ep_memory) + 2 * half_size(&ep->ctx->conf) +
-		slots_size(&ep->ctx->conf) + reqs_size(&ep->ctx->conf);
+	return layout_of(&ep->ctx->conf).size;
 }
 
 static struct crpc_rdma_qp *
@@ -152,7 +225,7 @@ rooms_init(struct crpc_copyrpc_ep *ep)
 static struct crpc_copyrpc_ep *
 ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_ep_conf *conf)
 {
-	size_t tables_at = crpc_align_up(sizeof(struct ep_memory), CRPC_CACHE_LINE);
+	struct layout l = layout_of(&ctx->conf);
 	struct crpc_copyrpc_ep *ep;
 	struct ep_memory *mem;
 	uint32_t id = 0;
@@ -163,8 +236,7 @@ ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_e
 		return crpc_null(crpc_fail(-ENOSPC,
 			"no endpoint left for peer %u: all %u of conf.max_eps are taken", user_id,
 			ctx->conf.max_eps));
-	mem = crpc_mem_alloc("copyrpc_endpoint",
-		tables_at + slots_size(&ctx->conf) + reqs_size(&ctx->conf), CRPC_CACHE_GUARD, NULL);
+	mem = (struct ep_memory *)(void *)memory_take(ctx, &l, id);
 	if (mem == NULL)
 		return NULL;
 	ep = &mem->ep;
@@ -180,7 +252,7 @@ ep_alloc(struct crpc_copyrpc *ctx, uint32_t user_id, const struct crpc_copyrpc_e
 	ep->large = ctx->conf.max_large != 0 ? &mem->large : NULL;
 	ep->given_matters = ep->large != NULL || ep->conn->in_memory;
 	rooms_init(ep);
-	tables_init(ep, (uint8_t *)mem + tables_at);
+	tables_init(ep, &l);
 	ep->conn->epoch = ++ctx->epoch;
 	ep->req_head = ep->req_next = ep->req_tail = ctx->serial[id];
 	return ep;
@@ -193,9 +265,8 @@ ep_destroy(struct crpc_copyrpc_ep *ep)
 	if (ep->rx[WIRE_REQ] != NULL) {
 		crpc_rdma_mr_dereg(ep->ctx->dev, &ep->conn->tx_mr);
 		crpc_rdma_mr_dereg(ep->ctx->dev, &ep->conn->rx_mr);
-		crpc_mem_free(ep->rx[WIRE_REQ]);
 	}
-	crpc_mem_free(crpc_container_of(ep, struct ep_memory, ep));
+	memory_give(ep->ctx, ep);
 }
 
 struct crpc_copyrpc_ep *
@@ -437,7 +508,7 @@ __crpc_copyrpc_broken_take(struct crpc_copyrpc *ctx, struct crpc_done *done, uin
 		ep_list_del(ep, broken);
 		k += __crpc_calls_drop(&ep->calls, -ECONNRESET, &ctx->stats.rpc, done + k, n - k);
 		k += __crpc_copyrpc_onesided_fail(ep, done + k, n - k);
-		if (ep->calls.open != 0 || ep->conn->onesided.head != ep->conn->onesided.tail)
+		if (ep->calls.open != 0 || ep->conn->onesided.open != 0)
 			ep_list_add(ep, broken);
 		if (ep == last)
 			break;

@@ -214,7 +214,7 @@ batch_sent(struct crpc_copyrpc_ep *ep, enum wire_lane which, uint64_t now_ns)
 		return;
 	}
 	ep->batch_sent++;
-	ep->batch_ns[ep->batch_sent & (BATCH_TIMES - 1)] = now_ns;
+	ep->batch_ns[ep->batch_sent & ep->batch_mask] = now_ns;
 }
 
 /*

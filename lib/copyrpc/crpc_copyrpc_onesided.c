@@ -26,12 +26,12 @@ onesided_post(struct crpc_copyrpc_ep *ep, enum crpc_rdma_op op, const struct crp
 		return -EINVAL;
 	if (len > CRPC_COPYRPC_ONESIDED_LEN_MAX)
 		return -EMSGSIZE;
-	if (o->tail - o->head == ONESIDED_MAX)
+	if (o->open == o->max)
 		return -EAGAIN;
 	wr.sge[0] = (struct crpc_rdma_sge){.addr = buf, .len = len, .lkey = mr->lkey};
 	if (crpc_rdma_post(ep->conn->qp, &wr, 1) != 1)
 		return -EAGAIN;
-	o->op[o->tail++ % ONESIDED_MAX] =
+	o->op[(o->first + o->open++) % o->max] =
 		(struct crpc_done){.cookie = cookie, .data = buf, .len = len};
 	return 0;
 }
@@ -55,9 +55,11 @@ __crpc_copyrpc_onesided_take(struct crpc_copyrpc_ep *ep, struct crpc_done *done)
 {
 	struct onesided *o = &ep->conn->onesided;
 
-	if (o->head == o->tail)
+	if (o->open == 0)
 		return 0;
-	*done = o->op[o->head++ % ONESIDED_MAX];
+	*done = o->op[o->first];
+	o->first = (o->first + 1) % o->max;
+	o->open--;
 	ep->ctx->stats.onesided++;
 	return 1;
 }
@@ -73,7 +75,7 @@ __crpc_copyrpc_onesided_fail(struct crpc_copyrpc_ep *ep, struct crpc_done *done,
 	struct onesided *o = &conn->onesided;
 	uint16_t k;
 
-	if (o->head == o->tail || (conn->qp != NULL && crpc_rdma_qp_drain(conn->qp) != 0))
+	if (o->open == 0 || (conn->qp != NULL && crpc_rdma_qp_drain(conn->qp) != 0))
 		return 0;
 	crpc_rdma_qp_free(conn->qp);
 	conn->qp = NULL;

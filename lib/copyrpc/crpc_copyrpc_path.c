@@ -69,7 +69,7 @@ run_end(struct crpc_copyrpc_ep *ep, struct run *run, const struct crpc_done *end
 	if (!run->timed || ep->ctx->untimed)
 		return;
 	call_ns = run->deadline_ns - ep->ctx->conf.timeout_ns;
-	queue = ep->batch_ns[run->batch & (BATCH_TIMES - 1)] - call_ns;
+	queue = ep->batch_ns[run->batch & ep->batch_mask] - call_ns;
 	turn = run->arg_turn >> 32;
 	total = run->now_ns - call_ns;
 	crpc_hist_record_n(&stats->queue, queue, n);
@@ -120,7 +120,7 @@ response_take(struct crpc_copyrpc_ep *ep, struct wire_msg msg, const void *data,
 	run->batch = slot->batch;
 	run->worst = slot_worst(ep, slot);
 	/* only successes are timed; and not those of batches so old that their time is forgotten */
-	run->timed = msg.arg == 0 && ep->batch_sent - slot->batch < BATCH_TIMES &&
+	run->timed = msg.arg == 0 && ep->batch_sent - slot->batch <= ep->batch_mask &&
 		run->deadline_ns < RPC_CANCELED;
 	if (run->timed)
 		run->resp_max = resp_max;

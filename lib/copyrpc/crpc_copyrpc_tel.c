@@ -28,7 +28,7 @@ ep_report(struct crpc_tel_rpc_ep *to, const struct crpc_copyrpc_ep *ep)
 		{"ring_size", ep->ring_size}, {"flow", conn->conf.flow},
 		{"arrival", conn->conf.arrival}, {"open_calls", ep->calls.open},
 		{"flushes_outstanding", ep_outstanding(ep)},
-		{"gets_and_puts_open", conn->onesided.tail - conn->onesided.head},
+		{"gets_and_puts_open", conn->onesided.open},
 		{"batches_queued", req->npend + resp->npend},
 		{"requests_waiting", ep->req_tail - ep->req_next},
 		{"requests_open", ep->req_next - ep->req_head},

@@ -44,6 +44,8 @@ struct crpc_mem_place;
 
 /** Ranks at most. */
 #define CRPC_KV_RANKS_MAX 1024
+/** With more ranks than this, few calls are open to each of them: rings and queues are small. */
+#define CRPC_KV_RANKS_FEW 64
 /** Calls that a client may have open, if nothing else is asked for. */
 #define CRPC_KV_DEPTH 64
 /** The same where values are above CRPC_KV_VALUE_INLINE: there is room for all of them at once. */
@@ -82,7 +84,7 @@ struct crpc_kv_server_conf {
 	const char *device; /**< RDMA device; NULL: the first that fits. Not used with one rank. */
 	struct crpc_copyrpc_ep_conf link; /**< Transport, flow and arrival of the endpoints. */
 	enum crpc_copyrpc_flush_policy flush;
-	uint32_t ring_size; /**< Of the endpoints: crpc_copyrpc_conf; 0: for `calls`. */
+	uint32_t ring_size; /**< Of the endpoints: crpc_copyrpc_conf; 0: for `calls` and `ranks`. */
 	uint64_t hold_ns;
 	uint64_t timeout_ns; /**< Deadline of calls to other ranks; 0: CRPC_KV_TIMEOUT_NS. */
 	bool by_number; /**< Endpoints to one daemon of each rank only, which passes on by flux. */
@@ -339,14 +341,20 @@ crpc_kv_inflight(uint32_t calls)
 	return (uint32_t)crpc_min(calls + 4, CRPC_COPYRPC_INFLIGHT_MAX);
 }
 
-/** Bytes of a ring for so many calls with messages of up to @p msg bytes. */
+/**
+ * Bytes of a ring for so many calls with messages of up to @p msg bytes, if they go to a few ranks;
+ * of many, each has a part of them.
+ */
 static inline uint32_t
-crpc_kv_ring_size(uint32_t calls, uint32_t msg)
+crpc_kv_ring_size(uint32_t calls, uint32_t msg, uint32_t ranks)
 {
 	/* What is larger does not go through the ring. */
 	uint64_t bytes = crpc_min(msg, CRPC_KV_REQ_MAX) + 64;
 	uint64_t want = crpc_pow2_ceil(crpc_max(calls, 64u) * bytes * 2);
 
+	if (ranks > CRPC_KV_RANKS_FEW)
+		return (uint32_t)crpc_max(
+			crpc_pow2_ceil(crpc_max(calls * 8 / ranks, 8u) * bytes), 1024);
 	return (uint32_t)crpc_min(crpc_max(want, 64u * 1024), 4u * 1024 * 1024);
 }
 

@@ -11,13 +11,37 @@
 /* As many take 15 s: longer than any device needs. */
 #define TRIES 24u
 
-static int
-open_device(struct kv_net *net, const char *name, uint32_t eps)
+/* What an endpoint has room for. */
+struct sizes {
+	uint32_t ring, calls, sq, rq;
+};
+
+static struct sizes
+sizes_of(const struct crpc_kv_server_conf *c)
 {
+	uint32_t msg = (uint32_t)crpc_max(kv_req_max(c), kv_resp_max(c));
+	struct sizes s = {.ring = crpc_kv_ring_size(c->calls, msg, c->ranks),
+		.calls = crpc_kv_inflight(c->calls),
+		.sq = 64,
+		.rq = 128};
+
+	if (c->ring_size != 0)
+		s.ring = c->ring_size;
+	if (c->ranks > CRPC_KV_RANKS_FEW) {
+		s.calls = (uint32_t)crpc_min(s.calls, s.ring / 128);
+		s.sq = 16;
+		s.rq = 16;
+	}
+	return s;
+}
+
+static int
+open_device(struct kv_net *net, const struct crpc_kv_server_conf *c, uint32_t eps)
+{
+	struct sizes size = sizes_of(c);
 	struct crpc_rdma_conf conf = {
-		.device = name,
-		.cq_depth =
-			(uint32_t)crpc_pow2_ceil(eps * UINT64_C(192)), /* As copyrpc's queues. */
+		.device = c->device,
+		.cq_depth = (uint32_t)crpc_pow2_ceil(eps * (uint64_t)(size.sq + size.rq)),
 	};
 	struct crpc_rdma_info info;
 
@@ -77,12 +101,14 @@ static int
 open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf)
 {
 	uint32_t msg = (uint32_t)crpc_max(kv_req_max(conf), kv_resp_max(conf));
+	struct sizes size = sizes_of(conf);
 	struct crpc_copyrpc_conf c = {
 		.dev = net->dev,
 		.max_eps = net->peers,
-		.ring_size = conf->ring_size != 0 ? conf->ring_size
-						  : crpc_kv_ring_size(conf->calls, msg),
-		.max_inflight = crpc_kv_inflight(conf->calls),
+		.ring_size = size.ring,
+		.max_inflight = size.calls,
+		.sq_depth = size.sq,
+		.rq_depth = size.rq,
 		.flush = conf->flush,
 		.hold_ns = conf->hold_ns,
 		.timeout_ns = net->timeout_ns,
@@ -123,7 +149,7 @@ __crpc_kv_net_open(struct kv_net *net, const struct crpc_kv_server_conf *c, uint
 	};
 	snprintf(net->silence, sizeof(net->silence), "it did not answer for %.1f s",
 		(double)net->timeout_ns / 1e9);
-	rc = open_device(net, c->device, eps);
+	rc = open_device(net, c, eps);
 	if (rc != 0)
 		return rc;
 	net->peer = calloc(eps, sizeof(*net->peer));

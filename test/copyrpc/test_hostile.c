@@ -412,7 +412,7 @@ TEST(sizes_out_of_range_are_refused_by_name)
 		const char *name;
 	} bad[] = {
 		{{.ring_size = 5000}, "ring_size"},
-		{{.ring_size = 2048}, "ring_size"},
+		{{.ring_size = CRPC_COPYRPC_RING_MIN / 2}, "ring_size"},
 		{{.ring_size = 1u << 31}, "ring_size"},
 		{{.ring_size = 4096, .max_msg = 2048 - 63}, "max_msg"},
 		{{.max_eps = CRPC_COPYRPC_EPS_MAX + 1}, "max_eps"},

@@ -61,6 +61,36 @@ TEST(reset_goes_from_broken_to_fresh_only)
 	pair_at_rest();
 }
 
+/* Small endpoints share memory: one that is freed leaves the others theirs. */
+TEST(small_endpoints_share_memory)
+{
+	const struct crpc_copyrpc_conf tiny = {.max_eps = PAIR_EPS,
+		.ring_size = CRPC_COPYRPC_RING_MIN,
+		.max_inflight = 8,
+		.sq_depth = 8};
+	static const uint32_t order[] = {0, 2, 1, 3};
+
+	pair_init2(&tiny, &tiny, PAIR_EPS, 1);
+	assert_int_equal((uintptr_t)p.ep[0][3] - (uintptr_t)p.ep[0][0],
+		3 * crpc_copyrpc_ep_memory(p.ep[0][0]));
+	for (uint32_t k = 0; k < 2 * CRPC_DIM(order); k++) {
+		uint32_t i = order[k % CRPC_DIM(order)];
+
+		works();
+		for (int side = 0; side < 2; side++)
+			crpc_copyrpc_ep_free(p.ep[side][i]);
+		if (i != 0)
+			works();
+		pair_connect(i);
+		pair_at_rest();
+	}
+	for (uint32_t i = 0; i < PAIR_EPS; i++)
+		for (int side = 0; side < 2; side++)
+			crpc_copyrpc_ep_free(p.ep[side][i]);
+	memset(p.ep, 0, sizeof(p.ep));
+	p.neps = 0;
+}
+
 /* An endpoint that ends before it was ever connected, or again, is in order. */
 TEST(unconnected_endpoint_may_end)
 {
