@@ -14,6 +14,7 @@ const char *app_opt_driver;
 
 const char *const app_idle_names[] = {"auto", "poll", "yield", NULL};
 const char *const app_transport_names[] = {"rc", "dc", NULL};
+const char *const app_connect_names[] = {"start", "use", NULL};
 const char *const app_flow_names[] = {"window", "read", "notify", NULL};
 const char *const app_flush_names[] = {"clocked", "immediate", "deferred", "hold", NULL};
 
@@ -104,8 +105,7 @@ get_uint(const struct app_opt *opt, const char *text, uint64_t *out)
 		return app_fail_once("--%s %s is not a power of two; give one from %s to %s",
 			opt->name, text, min, max);
 	if (opt->unit != 0 && v % opt->unit != 0)
-		return app_fail_once(
-			"--%s %s is not a multiple of %u", opt->name, text, opt->unit);
+		return app_fail_once("--%s %s is not a multiple of %u", opt->name, text, opt->unit);
 	*out = v;
 	return 0;
 }
@@ -154,8 +154,8 @@ list_add(const struct app_opt *opt, struct app_list *list, uint64_t v)
 		if (list->v[i] == v)
 			return 0;
 	if (list->n == APP_LIST_MAX)
-		return app_fail_once("--%s has more than %d values; give fewer", opt->name,
-			APP_LIST_MAX);
+		return app_fail_once(
+			"--%s has more than %d values; give fewer", opt->name, APP_LIST_MAX);
 	list->v[list->n++] = v;
 	return 0;
 }

@@ -34,6 +34,10 @@ extern const char *const app_idle_names[];
 /** Transports of lib/rdma, flows and flush policies of copyrpc, in the order of their numbers. */
 extern const char *const app_transport_names[], *const app_flow_names[], *const app_flush_names[];
 
+/** When ranks are connected, and the names. */
+enum app_connect { APP_CONNECT_START, APP_CONNECT_USE };
+extern const char *const app_connect_names[];
+
 /** What an option takes, by the type of its destination. */
 enum app_opt_type {
 	APP_OPT_FLAG,   /**< `bool`: nothing; it becomes true. */
@@ -102,6 +106,9 @@ struct app_opt {
 #define APP_FLUSH(to, of)                                                                          \
 	APP_CHOICE("flush", to, "when messages leave" of, app_flush_names)
 #define APP_FLOW(to) APP_CHOICE("flow", to, "copyrpc: flow control", app_flow_names)
+#define APP_CONNECT(to)                                                                            \
+	APP_CHOICE("connect", to, "when two ranks make their endpoints: at the start, or for "     \
+		"the first request", app_connect_names)
 #define APP_PRESET(to, of, names)       APP_CHOICE("preset", to, of, names)
 #define APP_SIZE(to, of, min, ...) APP_OPT("size", "BYTES", to, "size of " of, min, __VA_ARGS__)
 #define APP_DEPTH(to, of, max)          APP_OPT("depth", "N", to, "open calls of " of, 1, max)

@@ -41,6 +41,7 @@ enum link_state {
 	LINK_DOWN,
 	LINK_DIALING,
 	LINK_HELLO, /* We sent ours. */
+	LINK_MET,   /* With --connect use: none of the two has a request for the other. */
 	LINK_ADDRESS,
 	LINK_OPEN,
 };
@@ -54,6 +55,7 @@ struct link {
 	struct addrinfo *addresses, *next;
 	struct kvd_hello hello;
 	bool up;
+	bool wanted; /* MET: requests wait for it. */
 	/* Addresses, each behind its length: what is to be sent, what comes. */
 	uint8_t *out, *in;
 	size_t out_len, out_at, in_at;
@@ -63,6 +65,7 @@ struct link {
 struct kvd_cluster {
 	struct crpc_kv_server *server;
 	struct kvd_hello hello;
+	bool on_use;
 	int listener;
 	struct stranger stranger[KVD_STRANGERS];
 	uint64_t strange_ns;
@@ -114,8 +117,8 @@ listen_start(const struct kvd_host *host)
 }
 
 struct kvd_cluster *
-kvd_cluster_create(
-	const struct kvd_hosts *hosts, const struct kvd_hello *hello, struct crpc_kv_server *s)
+kvd_cluster_create(const struct kvd_hosts *hosts, const struct kvd_hello *hello,
+	struct crpc_kv_server *s, bool on_use)
 {
 	struct kvd_cluster *c = calloc(1, sizeof(*c));
 
@@ -123,7 +126,7 @@ kvd_cluster_create(
 		app_fail("no memory for the cluster");
 		return NULL;
 	}
-	*c = (struct kvd_cluster){.server = s, .hello = *hello, .listener = -1};
+	*c = (struct kvd_cluster){.server = s, .hello = *hello, .on_use = on_use, .listener = -1};
 	for (uint32_t i = 0; i < KVD_STRANGERS; i++)
 		c->stranger[i].fd = -1;
 	c->link = calloc(hosts->n, sizeof(*c->link));
@@ -295,8 +298,8 @@ link_begin(struct kvd_cluster *c, uint32_t r, int fd, uint64_t now)
 		return;
 	}
 	l->out_len = l->out_at = l->in_at = 0;
-	l->state = LINK_ADDRESS;
-	l->until_ns = now + KVD_ADDRESS_MS * MS;
+	l->state = c->on_use ? LINK_MET : LINK_ADDRESS;
+	l->until_ns = c->on_use ? UINT64_MAX : now + KVD_ADDRESS_MS * MS;
 }
 
 /*
@@ -309,7 +312,7 @@ is_next(const struct kvd_cluster *c, uint32_t r, const struct kvd_hello *theirs,
 	const struct link *l = &c->link[r];
 	uint64_t version = l->version_begin, instance = l->instance, most;
 
-	if (l->state >= LINK_ADDRESS && l->hello.version_begin > version) {
+	if (l->state >= LINK_MET && l->hello.version_begin > version) {
 		version = l->hello.version_begin;
 		instance = l->hello.instance;
 	}
@@ -426,6 +429,22 @@ address_read(struct kvd_cluster *c, struct link *l)
 	}
 }
 
+/* The exchange of addresses begins with the first request of one of the two. */
+static void
+met_watch(struct kvd_cluster *c, uint32_t r, uint64_t now)
+{
+	struct link *l = &c->link[r];
+	int rc = address_read(c, l);
+
+	if (rc < 0) {
+		link_close(c, r, now, "its process or host has ended");
+	} else if (l->wanted || l->in_at != 0) {
+		l->wanted = false;
+		l->state = LINK_ADDRESS;
+		l->until_ns = now + KVD_ADDRESS_MS * MS;
+	}
+}
+
 static void
 address_exchange(struct kvd_cluster *c, uint32_t r, uint64_t now)
 {
@@ -508,6 +527,9 @@ link_turn(struct kvd_cluster *c, uint32_t r, short events, uint64_t now)
 	case LINK_HELLO:
 		if (events != 0)
 			hello_read(c, r, now);
+		break;
+	case LINK_MET:
+		met_watch(c, r, now);
 		break;
 	case LINK_ADDRESS:
 		address_exchange(c, r, now);
@@ -671,11 +693,20 @@ link_events(const struct link *l)
 	return POLLIN;
 }
 
+bool
+kvd_cluster_met(const struct kvd_cluster *c, uint32_t r)
+{
+	return c->link[r].state >= LINK_MET;
+}
+
 void
 kvd_cluster_turn(struct kvd_cluster *c, uint64_t now_ns, int wait_ms)
 {
 	struct pollfd *fd = c->fd;
+	uint32_t r;
 
+	while ((r = crpc_kv_server_wanted(c->server)) != c->ranks)
+		c->link[r].wanted = true;
 	*fd++ = (struct pollfd){.fd = c->listener, .events = POLLIN};
 	for (uint32_t i = 0; i < KVD_STRANGERS; i++)
 		*fd++ = (struct pollfd){.fd = c->stranger[i].fd, .events = POLLIN};

@@ -12,7 +12,8 @@
  *     rank 1                                          rank 0
  *     DIALING   --- connect --->                      a stranger, one of KVD_STRANGERS
  *     HELLO     --- hello --->                        its hello is checked
- *               <--- hello ---                        ADDRESS
+ *               <--- hello ---
+ *     MET       with --connect use: until a request of one of the two waits for the other    MET
  *     ADDRESS   <-- length, crpc_kv_server_address() of both --> ADDRESS
  *     OPEN      crpc_kv_server_connect() of both      OPEN
  *               --- 'B' when it is stopped --->
@@ -49,11 +50,16 @@ struct kvd_cluster;
  *
  * @param hello
  *   Ours; a copy is kept.
+ * @param on_use
+ *   Addresses are exchanged when requests wait.
  * @return
  *   NULL after one line on stderr.
  */
-struct kvd_cluster *kvd_cluster_create(
-	const struct kvd_hosts *hosts, const struct kvd_hello *hello, struct crpc_kv_server *s);
+struct kvd_cluster *kvd_cluster_create(const struct kvd_hosts *hosts, const struct kvd_hello *hello,
+	struct crpc_kv_server *s, bool on_use);
+
+/** Whether a rank is there, be it connected or not. */
+bool kvd_cluster_met(const struct kvd_cluster *c, uint32_t r);
 
 /** Sleep until something comes, at most wait_ms, and do what there is to do. */
 void kvd_cluster_turn(struct kvd_cluster *c, uint64_t now_ns, int wait_ms);

@@ -75,6 +75,7 @@ table(struct kvd_config *c, struct app_opt *t)
 		APP_OPT("rank", "N", &c->rank,
 			"line of this rank in --hosts, from 0; without it found by address", 0,
 			1023),
+		APP_CONNECT(&c->connect),
 		APP_OPT("secret-file", "FILE", &c->secret_file,
 			"secret of 16 to 64 bytes that all ranks of the hosts file have"),
 		APP_MEM_REPORT,
@@ -125,7 +126,7 @@ member_read(struct kvd_config *c, const struct app_opt *t, size_t n, const char 
 		;
 	if (i == n)
 		return app_fail("%s: \"%.64s\": expected the name of an option, found an "
-				     "unknown one; --help lists them",
+				"unknown one; --help lists them",
 			file, name);
 	text = member_text(&t[i], name, value);
 	if (text == NULL)
@@ -148,13 +149,14 @@ file_read(struct kvd_config *c, const struct app_opt *t, size_t n)
 	int rc = 0;
 
 	if (root == NULL)
-		return app_fail(
-			"%s: line %d: expected a JSON object with names of options: %s", c->file,
-			error.line, error.text);
+		return app_fail("%s: line %d: expected a JSON object with names of options: %s",
+			c->file, error.line, error.text);
 	c->text = calloc(json_object_size(root) + 1, sizeof(*c->text));
 	if (!json_is_object(root) || c->text == NULL)
 		rc = app_fail("%s: expected a JSON object with names of options", c->file);
-	json_object_foreach(root, name, value) if (rc == 0) rc = member_read(c, t, n, name, value);
+	json_object_foreach (root, name, value)
+		if (rc == 0)
+			rc = member_read(c, t, n, name, value);
 	json_decref(root);
 	return rc;
 }
@@ -204,9 +206,12 @@ kvd_config_parse(struct kvd_config *c, int argc, char *const *argv)
 	if (c->snapshot == NULL && (c->snapshot_s != 0 || c->restore_missing != 0))
 		return app_fail_once("--%s is of no use without --snapshot PATH; give it too",
 			c->snapshot_s != 0 ? "snapshot-every" : "restore-missing");
-	if (c->hosts == NULL && (c->rank != KVD_RANK_FIND || c->secret_file != NULL))
+	if (c->hosts == NULL &&
+		(c->rank != KVD_RANK_FIND || c->secret_file != NULL || c->connect != 0))
 		return app_fail_once("--%s is of no use without --hosts FILE; give it too",
-			c->secret_file != NULL ? "secret-file" : "rank");
+			c->secret_file != NULL    ? "secret-file"
+				: c->connect != 0 ? "connect use"
+						  : "rank");
 	return access_read(c);
 }
 

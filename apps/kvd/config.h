@@ -35,6 +35,7 @@ struct kvd_config {
 	unsigned int restore_missing; /**< 1: begin without what is not there. */
 
 	const char *hosts, *secret_file;
+	unsigned int connect; /**< enum app_connect. */
 	uint64_t rank; /**< In the hosts file; KVD_RANK_FIND: by address. */
 	const char *ready_file;
 	unsigned int log_level; /**< 0: errors only, to 4: debug. */

@@ -156,6 +156,7 @@ open_server(struct kvd *k)
 		.gid = c->gid,
 		.huge = true,
 		.device = c->device,
+		.on_use = c->connect == APP_CONNECT_USE,
 		.timeout_ns = APP_KV_PATIENCE_NS, /* One that died is known before. */
 		.place = place,
 		.keys = (uint32_t)crpc_min(c->keys * k->hello.ranks, UINT32_MAX),
@@ -185,7 +186,8 @@ open_server(struct kvd *k)
 	if (rc == 0)
 		rc = begin_epoch(k);
 	if (rc == 0 && k->hosts.n > 1) {
-		k->cluster = kvd_cluster_create(&k->hosts, &k->hello, k->server);
+		k->cluster = kvd_cluster_create(
+			&k->hosts, &k->hello, k->server, c->connect == APP_CONNECT_USE);
 		rc = k->cluster == NULL ? APP_EXIT_USAGE : 0;
 	}
 	return rc;
@@ -224,7 +226,10 @@ ranks_up(const struct kvd *k)
 	uint32_t up = 1;
 
 	for (uint32_t i = 0; i < k->hello.ranks; i++)
-		up += i != k->hello.rank && crpc_kv_server_peer(k->server, i) == CRPC_KV_PEER_UP;
+		if (i != k->hello.rank)
+			up += k->conf.connect == APP_CONNECT_USE
+				? kvd_cluster_met(k->cluster, i)
+				: crpc_kv_server_peer(k->server, i) == CRPC_KV_PEER_UP;
 	return up;
 }
 

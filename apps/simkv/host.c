@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "app_fail.h"
+#include "app_opt.h"
 #include "crpc_log.h"
 #include "sim.h"
 
@@ -201,6 +202,17 @@ static const struct app_load_ops link_ops = {
 
 /* ---- turns ---- */
 
+/* Hosts that a request waits for. It takes no virtual time. */
+static void
+connect_wanted(struct sim_host *h)
+{
+	struct sim_world *w = h->world;
+	uint32_t r;
+
+	while ((r = crpc_kv_server_wanted(h->server)) != w->hosts && w->rc == 0)
+		w->rc = sim_connect(h, &w->host[r], h->begin);
+}
+
 static void
 daemon_turn(struct sim_host *h)
 {
@@ -216,6 +228,7 @@ daemon_turn(struct sim_host *h)
 	h->world->net.clock_arg = h;
 	sim_host_count(h, &h->before);
 	crpc_kv_daemon_turn(h->daemon, h->begin);
+	connect_wanted(h);
 	sim_host_count(h, &c);
 	busy = memcmp(&c, &h->before, sizeof(c)) != 0;
 	h->free += crpc_max(cost(h, &c), PS);
@@ -284,6 +297,7 @@ sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t c
 			.flow = (enum crpc_copyrpc_flow)o->flow},
 		.flush = (enum crpc_copyrpc_flush_policy)o->flush,
 		.hold_ns = (uint64_t)(o->hold_us * 1e3),
+		.on_use = o->connect == APP_CONNECT_USE,
 		.ring_size = (uint32_t)o->ring,
 		.front = &front,
 		.keys = w->load.keys.n,

@@ -41,6 +41,7 @@ static const struct app_opt options[] = {
 	APP_FLUSH(&opt.flush, " for other hosts"),
 	APP_OPT("hold-us", "US", &opt.hold_us,
 		"flush hold: how long answers wait for company; 0: it adapts itself", 0, 10000),
+	APP_CONNECT(&opt.connect),
 	APP_OPT("ring", "BYTES", &opt.ring,
 		"ring of a connection, a power of two; without it by the calls that can be open",
 		CRPC_COPYRPC_RING_MIN, 1 << 22, .pow2 = true),

@@ -20,7 +20,7 @@ enum sim_preset {
 /** What was given. */
 struct sim_options {
 	uint64_t hosts, clients, depth, keys, seed, ring;
-	unsigned int flush, flow, transport, preset;
+	unsigned int flush, flow, transport, connect, preset;
 	double read_ratio, hold_us, warmup_ms, virtual_ms;
 	bool verify;
 	const char *nic, *cpu, *set, *sweep, *json;

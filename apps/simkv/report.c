@@ -82,6 +82,7 @@ add_counts(json_t *row, const struct sim_result *r, double ops)
 		INT(r->answered), "failed", INT(r->load.failed), "not_found", INT(r->load.misses),
 		"open", INT(r->open), "verify_errors", INT(r->faults), "cache_misses",
 		INT(r->cache_misses), "retries", INT(r->retries));
+	app_row_set(row, "{s:I}", "connections", INT(r->connections));
 }
 
 static double

@@ -4,12 +4,15 @@
 #include <string.h>
 
 #include "app_fail.h"
+#include "app_opt.h"
 #include "app_stop.h"
 #include "crpc_log.h"
 #include "sim.h"
 
 /* Clocks begin here: at 0 nothing has a past. */
 #define BEGIN_NS UINT64_C(1000000)
+/* Bytes of the addresses of a host, at most: it has one daemon. */
+#define ADDRESS_MAX 1024
 /* Calls that are still open so long after the last one was made have no end. */
 #define DRAIN_NS UINT64_C(20000000)
 
@@ -70,7 +73,7 @@ run_until(struct sim_world *w, uint64_t end)
 	struct sim_actor *a;
 	uint64_t next;
 
-	while (app_stopped() == 0) {
+	while (app_stopped() == 0 && w->rc == 0) {
 		a = w->heap[0];
 		next = crpc_paper_next(&w->net);
 		if (crpc_min(a->at, next) >= end)
@@ -119,27 +122,49 @@ fill(struct sim_world *w)
 	return rc == 0 ? 0 : app_fail("the keys do not fit the stores: %s", strerror(-rc));
 }
 
+/* One of two hosts learns the addresses of the other. @return 0 or -errno. */
+static int
+learn(struct sim_host *h, struct sim_host *from, uint64_t now)
+{
+	uint8_t blob[ADDRESS_MAX];
+	uint32_t rank = (uint32_t)(h - h->world->host);
+	int64_t len = crpc_kv_server_address(from->server, rank, blob, sizeof(blob));
+
+	if (len == -EAGAIN) { /* Its watch makes the endpoints. */
+		crpc_kv_daemon_watch(from->daemon, crpc_max(now, from->begin));
+		len = crpc_kv_server_address(from->server, rank, blob, sizeof(blob));
+	}
+	return len < 0 ? (int)len
+		       : crpc_kv_server_connect(
+				 h->server, (uint32_t)(from - h->world->host), blob, (size_t)len);
+}
+
+int
+sim_connect(struct sim_host *a, struct sim_host *b, uint64_t now)
+{
+	int rc = learn(a, b, now);
+
+	if (rc == 0)
+		rc = learn(b, a, now);
+	if (rc != 0)
+		return app_fail(
+			"two hosts cannot be connected: %s (%s)", strerror(-rc), crpc_log_last());
+	/* These connect. */
+	crpc_kv_daemon_watch(a->daemon, crpc_max(now, a->begin));
+	crpc_kv_daemon_watch(b->daemon, crpc_max(now, b->begin));
+	a->world->connections++;
+	return 0;
+}
+
 static int
 connect_all(struct sim_world *w)
 {
-	size_t max = crpc_kv_server_address_max(w->host[0].server);
-	uint8_t *blob = malloc(max + 1);
-	int64_t len = blob == NULL ? -ENOMEM : 0;
+	int rc = 0;
 
-	for (uint32_t i = 0; i < w->hosts && len >= 0; i++) {
-		for (uint32_t k = 0; k < w->hosts && len >= 0; k++) {
-			if (i == k)
-				continue;
-			len = crpc_kv_server_address(w->host[k].server, i, blob, max);
-			if (len >= 0)
-				len = crpc_kv_server_connect(
-					w->host[i].server, k, blob, (size_t)len);
-		}
-	}
-	free(blob);
-	return len >= 0 ? 0
-			: app_fail("the hosts cannot be connected: %s (%s)", strerror((int)-len),
-				  crpc_log_last());
+	for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
+		for (uint32_t k = i + 1; k < w->hosts && rc == 0; k++)
+			rc = sim_connect(&w->host[i], &w->host[k], BEGIN_NS);
+	return rc;
 }
 
 static int
@@ -161,7 +186,7 @@ world_open(struct sim_world *w)
 		rc = sim_host_open(&w->host[i], w, i, keys);
 	if (rc == 0)
 		rc = fill(w);
-	if (rc == 0)
+	if (rc == 0 && w->opt->connect == APP_CONNECT_START)
 		rc = connect_all(w);
 	for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
 		rc = sim_host_join(&w->host[i], i);
@@ -293,9 +318,11 @@ run(struct sim_world *w, struct sim_result *r)
 	take(w, to, r);
 	for (uint32_t i = 0; i < w->hosts; i++)
 		app_load_stop(&w->host[i].load, to);
-	for (; to < last && any_open(w) && app_stopped() == 0; to += SIM_WATCH_NS / 10)
+	for (; to < last && any_open(w) && app_stopped() == 0 && w->rc == 0;
+		to += SIM_WATCH_NS / 10)
 		run_until(w, to);
-	return app_stopped() != 0 ? 0 : prove(w, r);
+	r->connections = w->connections;
+	return app_stopped() != 0 || w->rc != 0 ? w->rc : prove(w, r);
 }
 
 int

@@ -93,6 +93,8 @@ struct sim_world {
 	uint32_t hosts, actors;
 	uint32_t req_max, resp_max;
 	uint64_t rng;
+	uint64_t connections;
+	int rc; /**< Of a connection that could not be made. */
 };
 
 /** What came of a run. */
@@ -102,7 +104,8 @@ struct sim_result {
 	struct crpc_hist rtt;        /**< Of calls to other hosts, flush to completion, ns. */
 	uint64_t sent, answered, open, faults;
 	uint64_t cache_misses, dc_switches, retries;
-	double open_mean; /**< By Little's law. */
+	uint64_t connections; /**< Pairs of hosts that were connected. */
+	double open_mean;     /**< By Little's law. */
 };
 
 /** An actor has something to do at that time, if not before. */
@@ -130,6 +133,14 @@ void sim_actor_turn(struct sim_actor *a);
 
 /** Count what a host has done so far. */
 void sim_host_count(const struct sim_host *h, struct sim_counts *c);
+
+/**
+ * Connect two hosts.
+ *
+ * @return
+ *   As sim_host_open().
+ */
+int sim_connect(struct sim_host *a, struct sim_host *b, uint64_t now);
 
 /**
  * One run: make the cluster, warm up, measure, let all calls end.

@@ -17,6 +17,7 @@
  *                                                     d = crpc_kv_server_daemon(s, i)
  *     now and then:                                   forever:
  *         crpc_kv_server_peer(s, r)                       crpc_kv_daemon_turn(d, now)
+ *         crpc_kv_server_wanted(s): connect it too
  *         crpc_kv_server_renew(s, r)                      each ms: crpc_kv_daemon_watch(d, now)
  *         a snapshot, see crpc_kv_server_snapshot_claim()
  *     crpc_kv_server_free(s)                          (their loops have ended)
@@ -65,7 +66,7 @@ struct crpc_kv_server_conf {
 	uint32_t daemons;     /**< 1 to CRPC_KV_DAEMONS_MAX; 0: 1. */
 	uint32_t key_size;    /**< Bytes of a key, CRPC_KV_KEY_MIN..CRPC_KV_KEY_MAX; 0: 8. */
 	uint32_t value_max; /**< Bytes of a value, CRPC_KV_VALUE_MIN to CRPC_KV_VALUE_MAX; 0: 8. */
-	uint32_t capacity;    /**< Keys that each daemon's store takes. */
+	uint32_t capacity;  /**< Keys that each daemon's store takes. */
 	uint64_t
 		/** Of values above CRPC_KV_VALUE_INLINE, each daemon; 0: for capacity. */
 		block_bytes;
@@ -87,13 +88,16 @@ struct crpc_kv_server_conf {
 	uint32_t ring_size; /**< Of the endpoints: crpc_copyrpc_conf; 0: for `calls` and `ranks`. */
 	uint64_t hold_ns;
 	uint64_t timeout_ns; /**< Deadline of calls to other ranks; 0: CRPC_KV_TIMEOUT_NS. */
+	/** Endpoints to a rank are made when its address is asked for first, not at once; requests
+	 *  for a rank that is new wait: crpc_kv_server_wanted(). */
+	bool on_use;
 	bool by_number; /**< Endpoints to one daemon of each rank only, which passes on by flux. */
 	/** Requests come by this, not by ipc: crpc_kv_server_front(). NULL: by ipc. */
 	const struct crpc_kv_front *front;
 	/** Where each daemon runs, and its memory is to lie; NULL: anywhere. */
 	const struct crpc_mem_place *place;
 
-	uint32_t keys;  /**< Of all ranks, if clients are to know by CRPC_KV_INFO; 0. */
+	uint32_t keys; /**< Of all ranks, if clients are to know by CRPC_KV_INFO; 0. */
 	/** Writer ids that CRPC_KV_INFO gives out, divided over all owners; 0, 0: none. */
 	uint32_t writer_first, writer_end;
 };
@@ -129,8 +133,8 @@ struct crpc_kv_stats {
 	uint64_t phase_ns[CRPC_KV_TURN_PHASES]; /**< In those. */
 	/** Turns by the requests of clients that they took. */
 	uint64_t taken[CRPC_KV_TAKEN_BUCKETS];
-	uint64_t waited;                   /**< Requests that waited for room. */
-	uint64_t keys;                     /**< Of its store, now. */
+	uint64_t waited; /**< Requests that waited for room. */
+	uint64_t keys;   /**< Of its store, now. */
 };
 
 /**
@@ -205,7 +209,8 @@ int crpc_kv_server_load(struct crpc_kv_server *s, const void *key, uint32_t key_
  * The bytes that rank @p peer needs to reach us.
  *
  * @return
- *   Their number, above 0; -EAGAIN: it is LOST until a renew() is complete; -ENOSPC: max is too
+ *   Their number, above 0; -EAGAIN: its endpoints are being made, by a renew() or for their first
+ *   use; -ENOSPC: max is too
  *   small (a buffer of crpc_kv_server_address_max() is never); -EINVAL: no other rank.
  */
 int64_t crpc_kv_server_address(struct crpc_kv_server *s, uint32_t peer, void *buf, size_t max);
@@ -222,6 +227,15 @@ size_t crpc_kv_server_address_max(const struct crpc_kv_server *s);
  *   CRPC_KV_PEER_NEW. -ENOMEM.
  */
 int crpc_kv_server_connect(struct crpc_kv_server *s, uint32_t peer, const void *buf, size_t len);
+
+/**
+ * With `on_use`: who is to be connected. Exchange addresses with it, as above; its side does the
+ * same, whether it has requests or not. A request that waits longer than `timeout_ns` fails.
+ *
+ * @return
+ *   A rank for which requests have begun to wait; `ranks`: there is none now.
+ */
+uint32_t crpc_kv_server_wanted(struct crpc_kv_server *s);
 
 /**
  * State of a rank, below conf.ranks; our own is UP. Operations on keys of one that is not UP end

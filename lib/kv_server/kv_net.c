@@ -97,6 +97,20 @@ choose_peers(struct kv_net *net)
 	}
 }
 
+/* Those of n peers that have none yet. */
+static int
+make_endpoints(struct kv_net *net, struct kv_peer *p, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		if (p[i].ep == NULL)
+			p[i].ep = crpc_copyrpc_ep_create_as(
+				net->ctx, (uint32_t)(p - net->peer) + i, &net->link);
+		if (p[i].ep == NULL)
+			return -errno;
+	}
+	return 0;
+}
+
 static int
 open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf)
 {
@@ -120,12 +134,7 @@ open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf)
 	net->ctx = crpc_copyrpc_create(&c);
 	if (net->ctx == NULL)
 		return -errno;
-	for (uint32_t i = 0; i < net->peers; i++) {
-		net->peer[i].ep = crpc_copyrpc_ep_create_as(net->ctx, i, &conf->link);
-		if (net->peer[i].ep == NULL)
-			return -errno;
-	}
-	return 0;
+	return net->on_use ? 0 : make_endpoints(net, net->peer, net->peers);
 }
 
 int
@@ -143,6 +152,8 @@ __crpc_kv_net_open(struct kv_net *net, const struct crpc_kv_server_conf *c, uint
 		.daemons = c->daemons,
 		.lanes = lanes,
 		.by_number = c->by_number,
+		.on_use = c->on_use,
+		.link = c->link,
 		.fate = fate,
 		.req_max = kv_req_max(c),
 		.timeout_ns = c->timeout_ns != 0 ? c->timeout_ns : CRPC_KV_TIMEOUT_NS,
@@ -212,6 +223,27 @@ call_later(struct kv_net *net, struct kv_peer *p, uint64_t now, const void *msg,
 	return 0;
 }
 
+static bool
+is_lost(const struct kv_net *net, const struct kv_peer *p)
+{
+	return p->down &&
+		(!net->on_use || crpc_load_relaxed(&net->fate->other[p->rank].why) != NULL);
+}
+
+/* A rank that is not connected: with on_use, the control thread learns that it is to be. */
+static crpc_noinline int
+call_down(struct kv_net *net, struct kv_peer *p, uint64_t now, const void *msg, uint32_t len,
+	uint32_t resp_max, uint64_t token)
+{
+	if (is_lost(net, p))
+		return -EHOSTUNREACH;
+	if (len > net->req_max)
+		return -EMSGSIZE;
+	crpc_store_relaxed(&net->fate->other[p->rank].asked, 1);
+	crpc_store_release(&net->fate->asked, 1); /* R3 */
+	return call_later(net, p, now, msg, len, resp_max, token);
+}
+
 /* A daemon's first endpoint has no room: one of its others may. */
 static crpc_noinline int
 call_other(struct kv_net *net, const struct kv_peer *first, uint64_t now, const void *msg,
@@ -232,7 +264,7 @@ __crpc_kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void 
 	int rc;
 
 	if (crpc_unlikely(p->down))
-		return -EHOSTUNREACH;
+		return call_down(net, p, now, msg, len, resp_max, token);
 	if (crpc_unlikely(len > net->req_max)) /* A client's block may be larger. */
 		return -EMSGSIZE;
 	if (crpc_unlikely(!STAILQ_EMPTY(&p->backlog)))
@@ -287,7 +319,8 @@ __crpc_kv_net_pop_lost(struct kv_net *net, uint64_t now, uint64_t *token)
 	for (uint32_t i = 0; i < net->peers && net->waiting != 0; i++) {
 		p = &net->peer[i];
 		if (STAILQ_EMPTY(&p->backlog) ||
-			(!p->down && now - STAILQ_FIRST(&p->backlog)->since_ns < net->timeout_ns))
+			(!is_lost(net, p) &&
+				now - STAILQ_FIRST(&p->backlog)->since_ns < net->timeout_ns))
 			continue;
 		*token = STAILQ_FIRST(&p->backlog)->token;
 		backlog_pop(net, p);
@@ -313,7 +346,8 @@ lose(struct kv_net *net, uint32_t rank, const char *why)
 	__crpc_kv_fate_lose(net->fate, rank, why);
 	for (uint32_t i = 0; i < kv_net_endpoints(net); i++) {
 		p[i].down = true;
-		crpc_copyrpc_ep_shutdown(p[i].ep);
+		if (p[i].ep != NULL)
+			crpc_copyrpc_ep_shutdown(p[i].ep);
 	}
 }
 
@@ -322,7 +356,7 @@ static int
 connect_rank(struct kv_net *net, struct kv_peer *p, const uint8_t *addresses)
 {
 	uint32_t at, eps = kv_net_endpoints(net);
-	int rc = 0;
+	int rc = make_endpoints(net, p, eps);
 
 	for (uint32_t i = 0; i < eps && rc == 0; i++) {
 		at = p[i].daemon * eps + p[i].lane;
@@ -332,6 +366,16 @@ connect_rank(struct kv_net *net, struct kv_peer *p, const uint8_t *addresses)
 	for (uint32_t i = 0; i < eps && rc == 0; i++)
 		p[i].down = false;
 	return rc;
+}
+
+static int
+reset(struct kv_net *net, struct kv_peer *p)
+{
+	/* Requests that wait for their first use stay. */
+	if (p->ep == NULL)
+		return make_endpoints(net, p, 1);
+	return is_lost(net, p) && !STAILQ_EMPTY(&p->backlog) ? -EBUSY
+							     : crpc_copyrpc_ep_reset(p->ep);
 }
 
 /*
@@ -348,7 +392,7 @@ reset_retry(struct kv_net *net, struct kv_peer *p, uint64_t now)
 		return false;
 	/* Not 0: the device, or a poll(), is not through with what there was. */
 	for (uint32_t i = 0; i < kv_net_endpoints(net) && rc == 0; i++)
-		rc = !STAILQ_EMPTY(&p[i].backlog) ? -EBUSY : crpc_copyrpc_ep_reset(p[i].ep);
+		rc = reset(net, &p[i]);
 	p->tries = rc == 0 ? 0 : rc == -EBUSY ? before + 1 : (uint32_t)crpc_max(before + 1, TRIES);
 	p->retry_ns = rc == 0 ? 0 : now + (RETRY_NS << crpc_min(before, RETRY_SHIFT_MAX));
 	if (before < TRIES && p->tries >= TRIES)

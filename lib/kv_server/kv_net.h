@@ -48,14 +48,19 @@ _Static_assert(KV_NET_PING_NS + CRPC_KV_TIMEOUT_NS * 5 / 4 < 1700000000, "report
  *
  *     control thread                                     each daemon's watch()
  *     connect: addresses, want = odd        R1 ->  A1    connects to the addresses
- *     renew:   want = even                  R1 ->  A1    resets its endpoints
+ *     renew:   want = even                  R1 ->  A1    resets its endpoints, or makes them
  *     peer():  all have seen it             A2 <-  R2    seen = want
+ *     wanted()                              A3 <-  R3    a request for it waits
+ *
+ * With conf.on_use there are no endpoints until want is 2: the first address makes them.
  */
 struct kv_other {
 	_Atomic uint32_t want;
 	const char *_Atomic why; /**< It is lost; NULL: it is not. */
+	_Atomic uint32_t asked;  /**< A request for it waits, and nobody connects it. */
 	uint8_t *addresses;      /**< That want was raised for. */
-	bool renewing;           /**< The control thread's. */
+	bool renewing;           /**< The control thread's, as is ... */
+	bool made;               /**< There are endpoints, fresh or not. */
 };
 
 /** What the daemons of a rank learn from each other and from the control thread. */
@@ -65,6 +70,7 @@ struct kv_fate {
 	_Atomic uint32_t ask_stop; /**< Ours was: daemon 0 sends it to all. */
 	_Atomic uint32_t leave; /**< Peers may leave without harm: they are not asked any more. */
 	_Atomic uint32_t lost;  /**< Ranks that were lost. */
+	_Atomic uint32_t asked; /**< That of a rank may be set. */
 	struct kv_other *other; /**< Array of ranks. */
 };
 
@@ -109,7 +115,7 @@ struct kv_peer {
 	uint32_t daemon;
 	uint32_t lane; /**< Which of those to this daemon. */
 	bool ping_open;
-	bool down;             /**< Not connected, or lost. */
+	bool down;             /**< Not there or not connected, or lost. */
 	_Atomic uint32_t seen; /**< Of a rank's first endpoint: see struct kv_other. */
 	uint32_t tries;        /**< Of it: resets in a row that were not possible. */
 	uint64_t retry_ns;     /**< When the next one is due. */
@@ -133,6 +139,8 @@ struct kv_net {
 	struct kv_backlog free;
 	uint64_t waited; /**< Requests that ever waited. */
 	bool by_number;
+	bool on_use;
+	struct crpc_copyrpc_ep_conf link;
 	char device[64];
 	char silence[48]; /**< Why a rank that does not answer is lost. */
 };

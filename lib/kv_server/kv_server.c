@@ -252,8 +252,7 @@ create_daemon(struct crpc_kv_server *s, uint32_t i)
 {
 	const struct crpc_kv_server_conf *c = &s->conf;
 	uint32_t writers = (c->writer_end - c->writer_first) / s->owners;
-	struct crpc_kv_daemon *d =
-		crpc_mem_alloc("kv_daemon", sizeof(*d), CRPC_CACHE_GUARD, NULL);
+	struct crpc_kv_daemon *d = crpc_mem_alloc("kv_daemon", sizeof(*d), CRPC_CACHE_GUARD, NULL);
 
 	if (d == NULL)
 		return -errno;
@@ -338,6 +337,8 @@ crpc_kv_server_create(const struct crpc_kv_server_conf *conf)
 	s->owners = c.ranks * c.daemons;
 	s->first = c.rank * c.daemons;
 	s->fate.other = calloc(c.ranks, sizeof(*s->fate.other));
+	for (uint32_t i = 0; i < c.ranks && s->fate.other != NULL; i++)
+		s->fate.other[i].made = !c.on_use;
 	rc = s->fate.other == NULL ? -ENOMEM : open_all(s);
 	if (rc != 0) {
 		crpc_kv_server_free(s);
@@ -501,6 +502,17 @@ all_seen(const struct crpc_kv_server *s, uint32_t peer)
 	return true;
 }
 
+/* The step that all daemons shall take: even, to make endpoints fresh; odd, to connect them. */
+static void
+step(struct crpc_kv_server *s, uint32_t peer, uint32_t want)
+{
+	s->fate.other[peer].renewing = want % 2 == 0;
+	crpc_store_release(&s->fate.other[peer].want, want); /* R1 */
+	/* Before the loops run, the endpoints are ours. */
+	for (uint32_t i = 0; i < s->conf.daemons && crpc_load_relaxed(&s->fate.started) == 0; i++)
+		__crpc_kv_net_attend(&s->part[i].net, 0);
+}
+
 size_t
 crpc_kv_server_address_max(const struct crpc_kv_server *s)
 {
@@ -517,11 +529,16 @@ crpc_kv_server_address(struct crpc_kv_server *s, uint32_t peer, void *buf, size_
 {
 	size_t bytes = crpc_kv_server_address_max(s);
 	struct address_head head;
+	struct kv_other *o;
 	uint8_t *at = buf;
 
 	if (!is_peer(s, peer))
 		return -EINVAL;
-	if (crpc_kv_server_peer(s, peer) == CRPC_KV_PEER_LOST)
+	o = &s->fate.other[peer];
+	if (!o->made && crpc_load_relaxed(&o->want) == 0)
+		step(s, peer, 2);
+	o->made = o->made || all_seen(s, peer);
+	if (crpc_kv_server_peer(s, peer) == CRPC_KV_PEER_LOST || !o->made)
 		return -EAGAIN;
 	if (max < bytes)
 		return -ENOSPC;
@@ -573,11 +590,30 @@ crpc_kv_server_connect(struct crpc_kv_server *s, uint32_t peer, const void *buf,
 	if (o->addresses == NULL)
 		return -ENOMEM;
 	memcpy(o->addresses, (const uint8_t *)buf + head, len - head);
-	crpc_store_release(&o->want, want + 1); /* R1 */
-	/* Before the loops run, the endpoints are ours. */
-	for (uint32_t i = 0; i < s->conf.daemons && crpc_load_relaxed(&s->fate.started) == 0; i++)
-		__crpc_kv_net_attend(&s->part[i].net, 0);
+	step(s, peer, want + 1);
 	return 0;
+}
+
+uint32_t
+crpc_kv_server_wanted(struct crpc_kv_server *s)
+{
+	struct kv_other *o = s->fate.other;
+	uint32_t r = s->conf.ranks;
+
+	if (crpc_load_relaxed(&s->fate.asked) == 0 ||
+		crpc_exchange_acq_rel(&s->fate.asked, 0) == 0) /* A3 */
+		return r;
+	for (r = 0; r < s->conf.ranks; r++) {
+		if (crpc_load_relaxed(&o[r].asked) == 0)
+			continue;
+		crpc_store_relaxed(&o[r].asked, 0);
+		if (crpc_load_relaxed(&o[r].want) % 2 == 0 && crpc_load_relaxed(&o[r].why) == NULL)
+			break;
+	}
+	/* The next time those behind it are looked at. */
+	if (r != s->conf.ranks)
+		crpc_store_relaxed(&s->fate.asked, 1);
+	return r;
 }
 
 enum crpc_kv_peer
@@ -626,8 +662,7 @@ crpc_kv_server_renew(struct crpc_kv_server *s, uint32_t peer)
 	o = &s->fate.other[peer];
 	if (o->renewing)
 		return 0;
-	o->renewing = true;
-	crpc_store_release(&o->want, (crpc_load_relaxed(&o->want) | 1) + 1); /* R1 */
+	step(s, peer, (crpc_load_relaxed(&o->want) | 1) + 1);
 	return 0;
 }
 

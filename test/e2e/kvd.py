@@ -494,6 +494,23 @@ def two_ranks():
     check('nothing is left in /dev/shm', not leftovers, leftovers)
 
 
+def connected_on_use():
+    """Ranks that have met exchange addresses when the first request needs them, which waits for that."""
+    hosts = write('use.hosts', ''.join(f'127.0.0.1:{p}\n' for p in free_ports(2)))
+    ranks = [Rank('--hosts', hosts, '--rank', str(r), '--connect', 'use', soft=True) for r in range(2)]
+    for rank in ranks:
+        rank.is_ready()
+    check('ready without endpoints', all('2 ranks up' in rank.said() and ' joined' not in rank.said()
+                                         for rank in ranks), ranks[0].said())
+    for i in range(8):
+        cli('put', f'key{i}', f'value{i}', name=f'{NAME}.0')
+    for rank in range(2):
+        ranks[rank].says(rf'rank {1 - rank} joined \(epoch ')
+    check('the other reaches them too', all(
+        cli('get', f'key{i}', name=f'{NAME}.1').stdout.strip() == f'value{i}' for i in range(8)))
+    check('both end with status 0', [rank.end() for rank in ranks] == [0, 0], ranks[0].said())
+
+
 def killed_while_it_writes():
     """The child that waits for the disk outlives it, and keeps neither its port nor its connections."""
     port, other = free_ports(2)
@@ -582,6 +599,7 @@ try:
     slurm()
     killed_under_load()
     two_ranks()
+    connected_on_use()
     killed_while_it_writes()
 finally:
     for process in running:

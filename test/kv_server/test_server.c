@@ -37,6 +37,7 @@ struct rig {
 };
 
 static uint32_t rig_clients = 4, rig_depth = 8, rig_daemons = DAEMONS;
+static bool rig_on_use;
 static int reset_fails;
 static uint32_t resets, errors;
 
@@ -73,6 +74,7 @@ server_new(struct rig *r, uint32_t rank, uint32_t value_max)
 		.clients = rig_clients,
 		.depth = rig_depth,
 		.timeout_ns = 200000000,
+		.on_use = rig_on_use,
 	};
 	struct crpc_kv_server *s;
 
@@ -293,6 +295,64 @@ a_rank_that_comes_again_is_served_again(void **state)
 		assert_int_equal(op(r, 0, CRPC_KV_PUT, far), ANSWER(CRPC_KV_OK));
 	}
 	rig_close(r);
+}
+
+/* Step until a request of a rank waits for the other one, then connect the two. */
+static void
+connect_wanted(struct rig *r, uint32_t rank)
+{
+	uint64_t end = crpc_clock_ns() + LIMIT_NS;
+	static uint8_t blob[BLOB];
+	int64_t len = -EAGAIN;
+	uint32_t i;
+
+	while (crpc_kv_server_wanted(r->s[rank]) != 1 - rank) {
+		assert_true(crpc_clock_ns() < end);
+		step(r);
+	}
+	assert_int_equal(crpc_kv_server_wanted(r->s[rank]), RANKS);
+	for (i = 0; i < RANKS; len = i++ == 0 ? -EAGAIN : len)
+		while (len == -EAGAIN && crpc_clock_ns() < end) {
+			step(r);
+			len = crpc_kv_server_address(r->s[i], 1 - i, blob, sizeof(blob));
+		}
+	assert_true(len > 0);
+	connect_both(r);
+	assert_int_equal(crpc_kv_server_wanted(r->s[rank]), RANKS);
+}
+
+/* With on_use there are no endpoints before a request needs them, and it waits for them. */
+static void
+requests_wait_until_their_rank_is_connected(void **state)
+{
+	uint64_t near, far;
+	struct rig *r;
+
+	rig_on_use = true;
+	r = rig_open();
+	near = key_of(r->s[0], 1);
+	far = key_of(r->s[1], 1);
+	assert_int_equal(op(r, 0, CRPC_KV_PUT, near), ANSWER(CRPC_KV_OK));
+	assert_int_equal(crpc_kv_server_wanted(r->s[0]), RANKS);
+	assert_int_equal(op(r, 0, CRPC_KV_PUT, far), -EHOSTUNREACH); /* Nobody connects them. */
+	call(r, 0, CRPC_KV_PUT, far, 7);
+	connect_wanted(r, 0);
+	assert_int_equal(ended(r, 0), ANSWER(CRPC_KV_OK));
+	assert_int_equal(op(r, 1, CRPC_KV_GET, near), ANSWER(CRPC_KV_OK));
+	/* The other one comes again, and asks first. */
+	rank_end(r, 1);
+	crpc_kv_server_lose(r->s[0], 1, "its process has ended");
+	step_rank(r, 0, true);
+	assert_int_equal(op(r, 0, CRPC_KV_GET, far), -EHOSTUNREACH);
+	rank_start(r, 1);
+	assert_int_equal(crpc_kv_server_renew(r->s[0], 1), 0);
+	until(r, 0, CRPC_KV_PEER_NEW);
+	call(r, 1, CRPC_KV_GET, near, 0);
+	connect_wanted(r, 1);
+	assert_int_equal(ended(r, 1), ANSWER(CRPC_KV_OK));
+	assert_int_equal(op(r, 0, CRPC_KV_GET, far), ANSWER(CRPC_KV_NOT_FOUND));
+	rig_close(r);
+	rig_on_use = false;
 }
 
 /* What the device does not give is asked for later and later, and logged once. */
@@ -808,6 +868,7 @@ main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keys_of_a_rank_that_is_not_up_are_refused_at_once),
 		cmocka_unit_test(a_rank_that_comes_again_is_served_again),
+		cmocka_unit_test(requests_wait_until_their_rank_is_connected),
 		cmocka_unit_test(a_link_that_cannot_be_reset_is_reported_once),
 		cmocka_unit_test(nothing_of_the_earlier_connection_is_served),
 		cmocka_unit_test(a_rank_that_hangs_is_lost),

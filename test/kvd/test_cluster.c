@@ -42,6 +42,7 @@ struct crpc_kv_server {
 	enum crpc_kv_peer peer[RANKS];
 	uint32_t renewed[RANKS], connected[RANKS];
 	uint32_t renewing[RANKS]; /* Turns until renew() is done. */
+	uint32_t wanted;          /* A rank that requests wait for, and 1. */
 	bool slow;                /* Its daemons take no step yet: */
 	bool connecting[RANKS];
 	struct address theirs[RANKS];
@@ -84,6 +85,15 @@ crpc_kv_server_connect(struct crpc_kv_server *s, uint32_t peer, const void *buf,
 	return 0;
 }
 
+uint32_t
+crpc_kv_server_wanted(struct crpc_kv_server *s)
+{
+	uint32_t wanted = s->wanted == 0 ? RANKS : s->wanted - 1;
+
+	s->wanted = 0;
+	return wanted;
+}
+
 enum crpc_kv_peer
 crpc_kv_server_peer(const struct crpc_kv_server *s, uint32_t peer)
 {
@@ -121,6 +131,7 @@ static struct kvd_hosts hosts;
 static struct crpc_kv_server server[RANKS];
 static struct kvd_cluster *cluster[RANKS];
 static int err_fd, err_old;
+static bool on_use;
 
 static struct kvd_hello
 hello_of(uint32_t rank, uint64_t epoch)
@@ -144,7 +155,7 @@ start(uint32_t rank, uint64_t epoch)
 	struct kvd_hello hello = hello_of(rank, epoch);
 
 	server[rank] = (struct crpc_kv_server){.rank = rank};
-	cluster[rank] = kvd_cluster_create(&hosts, &hello, &server[rank]);
+	cluster[rank] = kvd_cluster_create(&hosts, &hello, &server[rank], on_use);
 	assert_non_null(cluster[rank]);
 }
 
@@ -231,6 +242,7 @@ setup(void **state)
 	int fd[RANKS], i;
 
 	(void)state;
+	on_use = false;
 	app_fail_name("kvd");
 	kvd_event_level(2);
 	hosts = (struct kvd_hosts){.n = RANKS, .host = calloc(RANKS, sizeof(*hosts.host))};
@@ -351,6 +363,58 @@ a_rank_that_was_started_again_joins_again(void **state)
 }
 
 static void
+meet(void)
+{
+	uint64_t end = crpc_clock_ns() + WAIT_NS;
+	uint32_t met = 0, i;
+
+	while (met != RANKS * (RANKS - 1) && crpc_clock_ns() < end) {
+		turn();
+		met = 0;
+		for (i = 0; i < RANKS * RANKS; i++)
+			met += i / RANKS != i % RANKS &&
+				kvd_cluster_met(cluster[i / RANKS], i % RANKS);
+	}
+	assert_int_equal(met, RANKS * (RANKS - 1));
+	for (i = 0; i < 20; i++)
+		turn();
+}
+
+/* With --connect use, of two ranks the one that has a request lets both connect. */
+static void
+ranks_connect_when_one_has_a_request(void **state)
+{
+	uint32_t r, epoch;
+
+	(void)state;
+	on_use = true;
+	for (r = 0; r < RANKS; r++)
+		start(r, 1);
+	for (epoch = 1; epoch < 3; epoch++) {
+		meet();
+		assert_int_equal(server[0].connected[1], 0);
+		server[epoch == 1 ? 1 : 0].wanted = 1 + (epoch == 1 ? 0 : 1);
+		until(false,
+			epoch == 1 ? "rank 0 joined (epoch 1)" : "rank 0 joined again (epoch 2)");
+		assert_int_equal(server[0].peer[1], CRPC_KV_PEER_UP);
+		assert_int_equal(server[0].connected[1], 1);
+		assert_int_equal(server[1].connected[0], epoch);
+		assert_int_equal(server[2].connected[0] + server[2].connected[1], 0);
+		if (epoch == 2)
+			break;
+		stop(0);
+		until(false, "lost rank 0: it was stopped");
+		start(0, 2);
+	}
+	/* One that ends before is no loss. */
+	stop(2);
+	for (r = 0; r < 20; r++)
+		turn();
+	assert_false(kvd_cluster_met(cluster[0], 2));
+	assert_int_equal(times_said("lost rank 2"), 0);
+}
+
+static void
 a_rank_that_the_server_lost_is_connected_again(void **state)
 {
 	(void)state;
@@ -398,11 +462,11 @@ a_rank_with_an_older_epoch_is_refused(void **state)
 		hello = hello_of(1, epoch);
 		memset(hello.secret, 0, sizeof(hello.secret));
 		server[1] = (struct crpc_kv_server){.rank = 1};
-		cluster[1] = kvd_cluster_create(&hosts, &hello, &server[1]);
+		cluster[1] = kvd_cluster_create(&hosts, &hello, &server[1], on_use);
 		if (epoch == 5) {
 			hello.rank = 0;
 			server[0] = (struct crpc_kv_server){.rank = 0};
-			cluster[0] = kvd_cluster_create(&hosts, &hello, &server[0]);
+			cluster[0] = kvd_cluster_create(&hosts, &hello, &server[0], on_use);
 			until(true, "rank 1 joined (epoch 5)");
 			stop(1);
 		}
@@ -527,7 +591,7 @@ the_rank_that_is_refused_says_so_once(void **state)
 	start(0, 1);
 	hello.keys = 5;
 	server[1] = (struct crpc_kv_server){.rank = 1};
-	cluster[1] = kvd_cluster_create(&hosts, &hello, &server[1]);
+	cluster[1] = kvd_cluster_create(&hosts, &hello, &server[1], on_use);
 	until(false,
 		"rank 0: refused: expected 3 ranks, --daemons 1, --key-size 8, --value-size 8, "
 		"--keys 5, found 3, 1, 8, 8, 1000");
@@ -716,6 +780,8 @@ main(void)
 		cmocka_unit_test_setup_teardown(ranks_join_in_any_order, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_rank_that_was_started_again_joins_again, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			ranks_connect_when_one_has_a_request, setup, teardown),
 		cmocka_unit_test_setup_teardown(
 			a_rank_that_the_server_lost_is_connected_again, setup, teardown),
 		cmocka_unit_test_setup_teardown(
