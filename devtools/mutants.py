@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Plants the faults of test/mutants/mutants.txt one at a time in a copy of HEAD, builds the contract
 tests that each names, and runs them. Each of these tests has to fail. Prints what finds the fault.
+The other files of test/mutants have faults for other programs: --fit checks them too.
 Exit status: 0 each fault was found; 1 one was not, or it cannot be planted or built; 2 bad usage."""
 import argparse
 import os
@@ -31,7 +32,7 @@ def mutants_read(path):
     mutants, place = [], None
     for line in path.read_text().splitlines():
         key, _, rest = line.strip().partition(' ')
-        if not line or line.startswith('#') or key == 'fault:':
+        if not line or line.startswith('#') or key in ('fault:', 'shows:'):
             continue
         if not line.startswith(' '):
             mutants.append(Mutant(line))
@@ -115,6 +116,15 @@ def check(mutant, tree, jobs):
         f'{test}: {clause or "SURVIVES"}' for test, clause in found.items())
 
 
+def all_read(folder):
+    """The faults of all files. Two with the same name are bad usage."""
+    mutants = [m for path in sorted(folder.glob('*.txt')) for m in mutants_read(path)]
+    names = [m.name for m in mutants]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        sys.exit(f'{folder}: names that are not unique: ' + ' '.join(twice))
+    return mutants
+
+
 def fit(mutants):
     """Whether each can be planted; changes nothing."""
     bad = 0
@@ -131,11 +141,13 @@ def fit(mutants):
 def main():
     parser = argparse.ArgumentParser(prog='devtools/mutants.sh', description=__doc__)
     parser.add_argument('--dir', help='where the copy lies and stays (default: a new folder, removed at the end)')
-    parser.add_argument('--fit', action='store_true', help='only see that each can be planted in the working tree')
+    parser.add_argument('--fit', action='store_true',
+                        help='only see that each fault of test/mutants can be planted in the working tree')
     parser.add_argument('--jobs', type=int, default=os.cpu_count(), help='parallel jobs (default: one per core)')
     parser.add_argument('mutants', nargs='*', metavar='MUTANT', help='names (default: all)')
     args = parser.parse_args()
-    mutants = mutants_read(ROOT / 'test/mutants/mutants.txt')
+    folder = ROOT / 'test/mutants'
+    mutants = all_read(folder) if args.fit else mutants_read(folder / 'mutants.txt')
     if unknown := set(args.mutants) - {m.name for m in mutants}:
         parser.error('no such mutant: ' + ' '.join(unknown))
     mutants = [m for m in mutants if not args.mutants or m.name in args.mutants]
