@@ -9,6 +9,8 @@
 #include "sim.h"
 
 #define PS 1000u /* of a ns */
+/* Clients of a daemon that is not there try again after this. */
+#define DEAD_NS 20000u
 
 /* ---- queues by time ---- */
 
@@ -47,22 +49,23 @@ sim_host_count(const struct sim_host *h, struct sim_counts *c)
 	const struct crpc_copyrpc_stats *s;
 	struct crpc_rdma_stats nic;
 
-	c->taken = h->now.taken;
-	c->answered = h->now.answered;
-	c->turns = h->now.turns;
-	c->busy = h->now.busy;
+	*c = h->past;
+	c->taken += h->now.taken;
+	c->answered += h->now.answered;
+	c->turns += h->now.turns;
+	c->busy += h->now.busy;
 	if (h->parts.copyrpc == NULL)
 		return;
 	s = crpc_copyrpc_stats(h->parts.copyrpc);
 	crpc_rdma_stats_get(h->parts.device, &nic);
-	c->remote = s->rpc.calls;
-	c->served = s->rpc.replies;
-	c->messages_in = s->rpc.requests + s->rpc.completions;
-	c->messages_out = s->rpc.calls + s->rpc.replies;
-	c->batches = s->batches_sent;
-	c->cqes = nic.send_cqes + nic.recv_cqes;
-	c->wqes = nic.wqes;
-	c->doorbells = nic.doorbells;
+	c->remote += s->rpc.calls;
+	c->served += s->rpc.replies;
+	c->messages_in += s->rpc.requests + s->rpc.completions;
+	c->messages_out += s->rpc.calls + s->rpc.replies;
+	c->batches += s->batches_sent;
+	c->cqes += nic.send_cqes + nic.recv_cqes;
+	c->wqes += nic.wqes;
+	c->doorbells += nic.doorbells;
 }
 
 /* Of what was done since the turn's begin, ps. A request of a client is served here or sent on. */
@@ -74,13 +77,14 @@ cost(const struct sim_host *h, const struct sim_counts *c)
 	int64_t stores = (int64_t)(c->taken - b->taken + c->served - b->served) -
 		(int64_t)(c->remote - b->remote);
 
-	return cpu->turn + (stores > 0 ? (uint64_t)stores * cpu->store : 0) +
-		(c->taken - b->taken) * cpu->client_in +
-		(c->answered - b->answered) * cpu->client_out +
-		(c->messages_in - b->messages_in) * cpu->message_in +
-		(c->messages_out - b->messages_out) * cpu->message_out +
-		(c->cqes - b->cqes) * cpu->cqe + (c->wqes - b->wqes) * cpu->wqe +
-		(c->doorbells - b->doorbells) * cpu->doorbell;
+	return h->slow *
+		(cpu->turn + (stores > 0 ? (uint64_t)stores * cpu->store : 0) +
+			(c->taken - b->taken) * cpu->client_in +
+			(c->answered - b->answered) * cpu->client_out +
+			(c->messages_in - b->messages_in) * cpu->message_in +
+			(c->messages_out - b->messages_out) * cpu->message_out +
+			(c->cqes - b->cqes) * cpu->cqe + (c->wqes - b->wqes) * cpu->wqe +
+			(c->doorbells - b->doorbells) * cpu->doorbell);
 }
 
 uint64_t
@@ -109,6 +113,7 @@ front_recv(void *end, uint64_t now, struct crpc_req *req, uint32_t n)
 
 	for (k = 0; k < n && queue_next(&h->asked, h->call) <= now; k++) {
 		i = h->asked.v[h->asked.head++ & h->asked.mask];
+		h->call[i].state = SIM_CALL_TAKEN;
 		req[k] = (struct crpc_req){.token = i,
 			.data = h->req + (size_t)i * h->world->req_max,
 			.len = h->call[i].len};
@@ -122,10 +127,16 @@ answer(struct sim_host *h, uint64_t token, int status, const void *msg, uint32_t
 {
 	struct sim_call *c = &h->call[token];
 
+	if (c->state != SIM_CALL_TAKEN) {
+		h->world->twice++;
+		return;
+	}
 	h->now.answered++;
+	c->state = SIM_CALL_ENDED;
 	c->status = status;
 	c->len = len;
 	c->at = sim_host_clock(h) + hop(h);
+	h->world->longest = crpc_max(h->world->longest, crpc_max(c->at, c->begin) - c->begin);
 	if (len != 0)
 		memcpy(h->resp + token * h->world->resp_max, msg, len);
 	queue_add(&h->answered, h->call, (uint32_t)token);
@@ -171,8 +182,19 @@ link_call(void *link, uint64_t now, uint32_t to, const void *msg, uint32_t len, 
 	uint32_t i = client * (uint32_t)h->world->opt->depth + (uint32_t)(cookie & 0xff);
 
 	h->busy[client] = crpc_max(h->busy[client], now) + h->world->opt->model.cpu.client / PS;
-	h->call[i] =
-		(struct sim_call){.at = h->busy[client] + hop(h), .cookie = cookie, .len = len};
+	h->call[i] = (struct sim_call){.at = h->busy[client] + hop(h),
+		.begin = h->busy[client],
+		.cookie = cookie,
+		.len = len,
+		.state = SIM_CALL_ASKED};
+	if (h->dead) {
+		h->call[i].at += DEAD_NS;
+		h->call[i].status = -EHOSTUNREACH;
+		h->call[i].len = 0;
+		h->call[i].state = SIM_CALL_ENDED;
+		queue_add(&h->answered, h->call, i);
+		return 0;
+	}
 	memcpy(h->req + (size_t)i * h->world->req_max, msg, len);
 	queue_add(&h->asked, h->call, i);
 	sim_wake(&h->turn, h->call[i].at);
@@ -209,8 +231,13 @@ connect_wanted(struct sim_host *h)
 	struct sim_world *w = h->world;
 	uint32_t r;
 
-	while ((r = crpc_kv_server_wanted(h->server)) != w->hosts && w->rc == 0)
-		w->rc = sim_connect(h, &w->host[r], h->begin);
+	while ((r = crpc_kv_server_wanted(h->server)) != w->hosts && w->rc == 0) {
+		if (w->look_ns != UINT64_MAX)
+			h->again[r] = true; /* The control threads do it, if they can. */
+		else if (sim_connect(h, &w->host[r], h->begin) != 0)
+			w->rc = app_fail("two hosts cannot be connected: %s", crpc_log_last());
+		w->net.clock_arg = h;
+	}
 }
 
 static void
@@ -232,9 +259,10 @@ daemon_turn(struct sim_host *h)
 	sim_host_count(h, &c);
 	busy = memcmp(&c, &h->before, sizeof(c)) != 0;
 	h->free += crpc_max(cost(h, &c), PS);
+	h->before = c;
 	h->now.turns++;
 	h->now.busy += busy;
-	if (h->begin - h->watched >= SIM_WATCH_NS) {
+	if (h->begin - h->watched >= h->world->opt->watch_ns) {
 		h->watched = h->begin;
 		crpc_kv_daemon_watch(h->daemon, h->begin);
 	}
@@ -249,6 +277,10 @@ sim_actor_turn(struct sim_actor *a)
 {
 	struct sim_host *h = a->host;
 
+	if (!a->clients && (h->dead || h->paused > a->at)) {
+		a->at = h->dead ? UINT64_MAX : h->paused;
+		return;
+	}
 	if (!a->clients) {
 		daemon_turn(h);
 		return;
@@ -278,20 +310,24 @@ memory(struct sim_host *h)
 	h->req = calloc(calls, h->world->req_max);
 	h->resp = calloc(calls, h->world->resp_max);
 	h->busy = calloc(o->clients, sizeof(*h->busy));
-	return h->call != NULL && h->req != NULL && h->resp != NULL && h->busy != NULL &&
-		queue_init(&h->asked, (uint32_t)calls) && queue_init(&h->answered, (uint32_t)calls);
+	h->again = calloc(h->world->hosts, sizeof(*h->again));
+	return h->again != NULL && h->call != NULL && h->req != NULL && h->resp != NULL &&
+		h->busy != NULL && queue_init(&h->asked, (uint32_t)calls) &&
+		queue_init(&h->answered, (uint32_t)calls);
 }
 
 int
-sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t capacity)
+sim_host_start(struct sim_host *h)
 {
+	struct sim_world *w = h->world;
 	const struct sim_options *o = w->opt;
+	uint32_t rank = (uint32_t)(h - w->host);
 	struct crpc_kv_server_conf conf = {
 		.rank = rank,
 		.ranks = w->hosts,
-		.capacity = capacity,
+		.capacity = h->capacity,
 		.calls = (uint32_t)(o->clients * o->depth),
-		.plain = true,
+		.plain = !o->cas,
 		.device = "paper",
 		.link = {.transport = (enum crpc_rdma_transport)o->transport,
 			.flow = (enum crpc_copyrpc_flow)o->flow},
@@ -299,22 +335,19 @@ sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t c
 		.hold_ns = (uint64_t)(o->hold_us * 1e3),
 		.on_use = o->connect == APP_CONNECT_USE,
 		.ring_size = (uint32_t)o->ring,
+		.timeout_ns = o->timeout_ns,
+		.initial_pos = o->initial_pos,
 		.front = &front,
 		.keys = w->load.keys.n,
 	};
 
-	h->world = w;
-	h->turn = (struct sim_actor){.host = h};
-	h->clients = (struct sim_actor){.host = h, .clients = true};
-	if (!memory(h))
-		return app_fail("no memory for host %u; give fewer --hosts or --clients", rank);
 	h->server = crpc_kv_server_create(&conf);
 	if (h->server == NULL)
 		return app_fail("host %u of %u cannot be made: %s (%s); give fewer --hosts or "
 				"--keys, or a smaller --ring",
 			rank, w->hosts, strerror(errno), crpc_log_last());
 	crpc_kv_server_front(h->server, 0, h, 0, 1);
-	crpc_kv_server_version_begin(h->server, 1);
+	crpc_kv_server_version_begin(h->server, ((uint64_t)h->lives++ << 40) + 1);
 	h->daemon = crpc_kv_server_daemon(h->server, 0);
 	crpc_kv_daemon_insight(h->daemon, false);
 	crpc_kv_daemon_parts(h->daemon, &h->parts);
@@ -323,6 +356,40 @@ sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t c
 	crpc_copyrpc_stats_round_trips(h->parts.copyrpc, true);
 	crpc_paper_on_cqe(h->parts.device, wake_daemon, h);
 	return 0;
+}
+
+int
+sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t capacity)
+{
+	h->world = w;
+	h->turn = (struct sim_actor){.host = h};
+	h->clients = (struct sim_actor){.host = h, .clients = true};
+	h->capacity = capacity;
+	h->slow = 1;
+	return memory(h) ? sim_host_start(h)
+			 : app_fail("no memory for host %u; give fewer --hosts or --clients", rank);
+}
+
+void
+sim_host_crash(struct sim_host *h, uint64_t now)
+{
+	uint32_t calls = (uint32_t)(h->world->opt->clients * h->world->opt->depth);
+
+	h->dead = true;
+	h->died = now;
+	h->free = crpc_max(h->free, now * PS);
+	h->asked.head = h->asked.tail;
+	for (uint32_t i = 0; i < calls; i++) {
+		if (h->call[i].state == SIM_CALL_ENDED)
+			continue;
+		h->call[i].state = SIM_CALL_TAKEN;
+		answer(h, i, -EHOSTDOWN, NULL, 0);
+	}
+	sim_host_count(h, &h->past);
+	h->now = (struct sim_counts){0};
+	crpc_kv_server_free(h->server);
+	h->server = NULL;
+	h->parts = (struct crpc_kv_parts){0};
 }
 
 int
@@ -336,6 +403,8 @@ sim_host_join(struct sim_host *h, uint32_t rank)
 	h->load.link = h;
 	h->load.ops = &link_ops;
 	rc = app_load_init(&h->load, &h->load_conf, clients);
+	if (rc == 0 && h->world->records != NULL)
+		app_load_record(&h->load, h->world->records);
 	for (uint32_t i = 0; i < clients && rc == 0; i++)
 		rc = app_load_join(&h->load, i, NULL, 0, rank, 1 + rank * clients + i);
 	return rc == 0 ? 0 : app_fail("no memory for the clients of host %u; give fewer", rank);
@@ -350,6 +419,7 @@ sim_host_close(struct sim_host *h)
 	free(h->req);
 	free(h->resp);
 	free(h->busy);
+	free(h->again);
 	free(h->asked.v);
 	free(h->answered.v);
 }

@@ -10,6 +10,7 @@
 #include "app_env.h"
 #include "app_fail.h"
 #include "app_stop.h"
+#include "chaos.h"
 #include "report.h"
 
 #define STORE_MIB 64 /* For all else that the EAL has. */
@@ -109,12 +110,14 @@ main(int argc, char **argv)
 	if (rc == 0)
 		rc = points_check(&sweep, argc - 1, argv + 1, &hosts, &keys);
 	if (rc == 0)
-		rc = eal_start(hosts, keys);
+		rc = eal_start(o.chaos != 0 ? SIM_CHAOS_HOSTS_MAX : hosts,
+			o.chaos != 0 ? SIM_CHAOS_KEYS_MAX : keys);
 	if (rc == 0) {
 		app_stop_catch();
 		rc = app_out_open(&out, "simkv", "lcores", "virtual", o.json);
 		if (rc == 0)
-			rc = run_all(&out, &sweep, argc - 1, argv + 1);
+			rc = o.chaos != 0 ? sim_chaos(&out, &o)
+					  : run_all(&out, &sweep, argc - 1, argv + 1);
 		app_out_close(&out, app_stopped() != 0);
 	}
 	app_eal_stop();

@@ -6,7 +6,7 @@
 #include "app_opt.h"
 #include "crpc_copyrpc.h"
 #include "crpc_kv_server.h"
-#include "options.h"
+#include "sim.h"
 
 const char *const sim_presets[] = {"none", "seed001", "paper", NULL};
 
@@ -19,6 +19,8 @@ static const struct sim_options defaults = {
 	.read_ratio = 0.5,
 	.warmup_ms = 0.5,
 	.virtual_ms = 5,
+	.watch_ns = SIM_WATCH_NS,
+	.seeds = 1,
 	.nic = "cx7",
 	.cpu = "seed001",
 };
@@ -52,6 +54,14 @@ static const struct app_opt options[] = {
 	APP_OPT("warmup-ms", "MS", &opt.warmup_ms, "virtual time before it, not counted", 0, 1e6),
 	APP_OPT("virtual-ms", "MS", &opt.virtual_ms, "virtual time that is measured", 0.001, 1e6),
 	APP_SEED(&opt.seed),
+	APP_OPT("fault", "LIST", &opt.fault,
+		"what happens to hosts, and when, in us: crash:2@500+300, pause:0@800+100, "
+		"slow:1@200+1000 (ten times), break:0.1@600 (a queue pair)"),
+	APP_OPT("chaos", "SEED", &opt.chaos,
+		"draw hosts, load, options and faults by a seed, and prove that all clients saw one "
+		"copy of each key",
+		1, 9e15),
+	APP_OPT("seeds", "N", &opt.seeds, "chaos: so many, from --chaos on", 1, 1e9),
 	APP_VERIFY(&opt.verify, "every answer"),
 	APP_OPT("sweep", "AXES", &opt.sweep,
 		"a run for each value of an option, as clients=1,2,4/flush=clocked,hold"),
@@ -82,7 +92,7 @@ sim_options_help(int argc, char *const *argv)
 }
 
 static int
-check(const struct sim_options *o)
+check(struct sim_options *o)
 {
 	if (o->keys * o->hosts > APP_KEYS_MAX)
 		return app_fail("--keys %llu on %llu hosts are more than %u in all; give fewer",
@@ -91,6 +101,14 @@ check(const struct sim_options *o)
 		return app_fail("--clients %llu on %llu hosts are more than %u in all; give fewer",
 			(unsigned long long)o->clients, (unsigned long long)o->hosts,
 			APP_WRITERS_MAX - 1);
+	if (sim_faults_read(&o->faults, o->fault, (uint32_t)o->hosts) != 0)
+		return APP_EXIT_USAGE;
+	if (o->chaos != 0 ? o->fault != NULL || o->sweep != NULL : o->seeds != 1)
+		return app_fail_once("--%s; give %s",
+			o->chaos == 0              ? "seeds is of no use without --chaos SEED"
+				: o->fault != NULL ? "fault: --chaos draws its faults"
+						   : "sweep: --chaos draws its options",
+			o->chaos == 0 ? "it too" : "one of them");
 	return app_json_check("json", o->json);
 }
 

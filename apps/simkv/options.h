@@ -8,6 +8,7 @@
  */
 
 #include "app_load.h"
+#include "fault.h"
 #include "profile.h"
 
 /** --preset. */
@@ -23,6 +24,16 @@ struct sim_options {
 	unsigned int flush, flow, transport, connect, preset;
 	double read_ratio, hold_us, warmup_ms, virtual_ms;
 	bool verify;
+	uint64_t timeout_ns, watch_ns; /**< timeout_ns 0: that of lib/kv_server. */
+	const char *fault;
+	struct sim_faults faults; /**< The same, read. */
+	uint64_t chaos, seeds;
+
+	/* of --chaos */
+	double delete_ratio, think_us;
+	bool cas;
+	uint64_t initial_pos, refuse;
+
 	const char *nic, *cpu, *set, *sweep, *json;
 	struct sim_model model;
 };

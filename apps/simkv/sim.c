@@ -9,8 +9,6 @@
 #include "crpc_log.h"
 #include "sim.h"
 
-/* Clocks begin here: at 0 nothing has a past. */
-#define BEGIN_NS UINT64_C(1000000)
 /* Bytes of the addresses of a host, at most: it has one daemon. */
 #define ADDRESS_MAX 1024
 /* Calls that are still open so long after the last one was made have no end. */
@@ -76,8 +74,12 @@ run_until(struct sim_world *w, uint64_t end)
 	while (app_stopped() == 0 && w->rc == 0) {
 		a = w->heap[0];
 		next = crpc_paper_next(&w->net);
-		if (crpc_min(a->at, next) >= end)
+		if (crpc_min(crpc_min(a->at, next), w->look_ns) >= end)
 			return;
+		if (w->look_ns <= crpc_min(a->at, next)) {
+			sim_fault_turn(w, w->look_ns);
+			continue;
+		}
 		if (next <= a->at) {
 			crpc_paper_advance(&w->net, next);
 			continue;
@@ -122,38 +124,42 @@ fill(struct sim_world *w)
 	return rc == 0 ? 0 : app_fail("the keys do not fit the stores: %s", strerror(-rc));
 }
 
-/* One of two hosts learns the addresses of the other. @return 0 or -errno. */
-static int
-learn(struct sim_host *h, struct sim_host *from, uint64_t now)
+static void
+watch(struct sim_host *h, uint64_t now)
 {
-	uint8_t blob[ADDRESS_MAX];
-	uint32_t rank = (uint32_t)(h - h->world->host);
-	int64_t len = crpc_kv_server_address(from->server, rank, blob, sizeof(blob));
+	h->world->net.clock_arg = h;
+	crpc_kv_daemon_watch(h->daemon, crpc_max(now, h->begin));
+}
 
-	if (len == -EAGAIN) { /* Its watch makes the endpoints. */
-		crpc_kv_daemon_watch(from->daemon, crpc_max(now, from->begin));
-		len = crpc_kv_server_address(from->server, rank, blob, sizeof(blob));
-	}
-	return len < 0 ? (int)len
-		       : crpc_kv_server_connect(
-				 h->server, (uint32_t)(from - h->world->host), blob, (size_t)len);
+/* Our address for another host. @return its bytes, or -errno. */
+static int64_t
+address(struct sim_host *h, uint32_t to, uint8_t blob[ADDRESS_MAX], uint64_t now)
+{
+	int64_t len = crpc_kv_server_address(h->server, to, blob, ADDRESS_MAX);
+
+	if (len != -EAGAIN)
+		return len;
+	watch(h, now); /* It makes the endpoints. */
+	return crpc_kv_server_address(h->server, to, blob, ADDRESS_MAX);
 }
 
 int
 sim_connect(struct sim_host *a, struct sim_host *b, uint64_t now)
 {
-	int rc = learn(a, b, now);
+	uint32_t rank_a = (uint32_t)(a - a->world->host), rank_b = (uint32_t)(b - a->world->host);
+	uint8_t of_a[ADDRESS_MAX], of_b[ADDRESS_MAX];
+	int64_t len_a = address(a, rank_b, of_a, now), len_b = address(b, rank_a, of_b, now);
+	int rc;
 
+	if (len_a < 0 || len_b < 0)
+		return (int)crpc_min(len_a, len_b);
+	rc = crpc_kv_server_connect(a->server, rank_b, of_b, (size_t)len_b);
 	if (rc == 0)
-		rc = learn(b, a, now);
-	if (rc != 0)
-		return app_fail(
-			"two hosts cannot be connected: %s (%s)", strerror(-rc), crpc_log_last());
-	/* These connect. */
-	crpc_kv_daemon_watch(a->daemon, crpc_max(now, a->begin));
-	crpc_kv_daemon_watch(b->daemon, crpc_max(now, b->begin));
+		rc = crpc_kv_server_connect(b->server, rank_a, of_a, (size_t)len_a);
+	watch(a, now);
+	watch(b, now);
 	a->world->connections++;
-	return 0;
+	return rc;
 }
 
 static int
@@ -163,8 +169,10 @@ connect_all(struct sim_world *w)
 
 	for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
 		for (uint32_t k = i + 1; k < w->hosts && rc == 0; k++)
-			rc = sim_connect(&w->host[i], &w->host[k], BEGIN_NS);
-	return rc;
+			rc = sim_connect(&w->host[i], &w->host[k], SIM_BEGIN_NS);
+	return rc == 0 ? 0
+		       : app_fail("the hosts cannot be connected: %s (%s)", strerror(-rc),
+				 crpc_log_last());
 }
 
 static int
@@ -174,7 +182,7 @@ world_open(struct sim_world *w)
 	uint32_t keys = 0;
 	int rc = 0;
 
-	app_load_ratios(&w->load, o->read_ratio, 1 - o->read_ratio);
+	app_load_ratios(&w->load, o->read_ratio, 1 - o->read_ratio - o->delete_ratio);
 	if (app_keys_init(
 		    &w->load.keys, APP_DIST_UNIFORM, (uint32_t)o->keys * w->hosts, 1, o->seed) == 0)
 		keys = capacity(w);
@@ -201,9 +209,9 @@ world_start(struct sim_world *w)
 
 	for (uint32_t i = 0; i < w->hosts; i++) {
 		h = &w->host[i];
-		h->free = BEGIN_NS * 1000 + crpc_random(&w->rng) % 1000000;
-		h->watched = BEGIN_NS;
-		h->turn.at = h->clients.at = BEGIN_NS + 1000;
+		h->free = SIM_BEGIN_NS * 1000 + crpc_random(&w->rng) % 1000000;
+		h->watched = SIM_BEGIN_NS;
+		h->turn.at = h->clients.at = SIM_BEGIN_NS + 1000;
 		h->turn.tie = crpc_random(&w->rng);
 		h->clients.tie = crpc_random(&w->rng);
 		for (uint32_t k = 0; k < 2; k++) {
@@ -216,8 +224,8 @@ world_start(struct sim_world *w)
 	}
 }
 
-static void
-world_close(struct sim_world *w)
+void
+sim_world_close(struct sim_world *w)
 {
 	for (uint32_t i = 0; i < w->hosts && w->host != NULL; i++)
 		sim_host_close(&w->host[i]);
@@ -254,6 +262,7 @@ take(struct sim_world *w, uint64_t now, struct sim_result *r)
 		app_words_add(&r->sum, &c, sizeof(c), 1);
 		app_words_add(&r->sum, &w->host[i].start, sizeof(c), -1);
 		app_load_counts_add(&r->load, &l->counts);
+		r->quiet_min = crpc_min(r->quiet_min, app_load_counts_ops(&l->counts));
 		if (w->host[i].parts.copyrpc == NULL)
 			continue;
 		crpc_hist_merge(&r->rtt, &crpc_copyrpc_stats(w->host[i].parts.copyrpc)->wire);
@@ -282,17 +291,18 @@ prove(struct sim_world *w, struct sim_result *r)
 		}
 		if (w->host[i].parts.copyrpc == NULL)
 			continue;
-		rc |= crpc_copyrpc_check(w->host[i].parts.copyrpc, false);
+		r->lost += crpc_kv_server_lost(w->host[i].server);
+		rc |= crpc_copyrpc_check(w->host[i].parts.copyrpc, r->open == 0);
 		nic = crpc_paper_counts(w->host[i].parts.device);
 		r->cache_misses += nic->cache_misses;
 		r->dc_switches += nic->dc_switches;
 		r->retries += nic->retries;
 	}
-	if (rc == 0 && r->faults == 0)
+	if (rc == 0 && r->faults == 0 && w->twice == 0)
 		return 0;
-	app_fail("%llu of %llu calls have no answer or a wrong one: %s",
+	app_fail("%llu of %llu calls have no answer or a wrong one, %llu have two: %s",
 		(unsigned long long)r->faults, (unsigned long long)r->sent,
-		rc == 0 ? "the contexts are sound" : crpc_log_last());
+		(unsigned long long)w->twice, rc == 0 ? "the contexts are sound" : crpc_log_last());
 	return APP_EXIT_RUN;
 }
 
@@ -308,7 +318,7 @@ any_open(const struct sim_world *w)
 static int
 run(struct sim_world *w, struct sim_result *r)
 {
-	uint64_t from = BEGIN_NS + 1000 + (uint64_t)(w->opt->warmup_ms * 1e6);
+	uint64_t from = SIM_BEGIN_NS + 1000 + (uint64_t)(w->opt->warmup_ms * 1e6);
 	uint64_t to = from + (uint64_t)(w->opt->virtual_ms * 1e6), last = to + DRAIN_NS;
 
 	world_start(w);
@@ -321,17 +331,21 @@ run(struct sim_world *w, struct sim_result *r)
 	for (; to < last && any_open(w) && app_stopped() == 0 && w->rc == 0;
 		to += SIM_WATCH_NS / 10)
 		run_until(w, to);
+	run_until(w, to + SIM_WATCH_NS / 10); /* Positions are reported. */
 	r->connections = w->connections;
 	return app_stopped() != 0 || w->rc != 0 ? w->rc : prove(w, r);
 }
 
-int
-sim_run(const struct sim_options *o, struct sim_result *r)
+static void
+world_init(struct sim_world *w, const struct sim_options *o)
 {
-	struct sim_world w = {.opt = o,
+	*w = (struct sim_world){.opt = o,
 		.hosts = (uint32_t)o->hosts,
 		.rng = o->seed,
-		.net = {.rng = ~o->seed, .time = &o->model.nic, .clock = sim_host_clock},
+		.net = {.rng = ~o->seed,
+			.time = &o->model.nic,
+			.clock = sim_host_clock,
+			.refuse = (uint32_t)o->refuse},
 		.load = {.owners = (uint32_t)o->hosts,
 			.daemons = 1,
 			.key_size = CRPC_KV_KEY_MIN,
@@ -340,16 +354,38 @@ sim_run(const struct sim_options *o, struct sim_result *r)
 			.depth = (uint32_t)o->depth,
 			.writers = (uint32_t)(1 + o->hosts * o->clients),
 			.seed = o->seed,
+			.rmw = o->cas,
+			.cas = o->cas,
+			.may_miss = o->delete_ratio > 0 || o->fault != NULL || o->chaos != 0,
 			.verify = o->verify},
-		.req_max = sizeof(struct kv_req_hdr) + CRPC_KV_KEY_MIN + CRPC_KV_VALUE_MIN,
+		.look_ns = UINT64_MAX,
+		.records = w->records,
+		.faults = o->faults,
+		.req_max = sizeof(struct kv_req_hdr) + CRPC_KV_KEY_MIN + CRPC_KV_VALUE_MIN +
+			CRPC_KV_EXTRAS_MAX,
 		.resp_max = sizeof(struct kv_resp_hdr) + CRPC_KV_VALUE_MIN};
+	if (o->fault != NULL || o->chaos != 0)
+		w->look_ns = SIM_BEGIN_NS;
+}
+
+int
+sim_world_run(struct sim_world *w, const struct sim_options *o, struct sim_result *r)
+{
 	int rc;
 
-	*r = (struct sim_result){0};
-	crpc_paper_name(&w.net);
-	rc = world_open(&w);
-	if (rc == 0)
-		rc = run(&w, r);
-	world_close(&w);
+	world_init(w, o);
+	*r = (struct sim_result){.quiet_min = UINT64_MAX};
+	crpc_paper_name(&w->net);
+	rc = world_open(w);
+	return rc == 0 ? run(w, r) : rc;
+}
+
+int
+sim_run(const struct sim_options *o, struct sim_result *r)
+{
+	struct sim_world w = {.records = NULL};
+	int rc = sim_world_run(&w, o, r);
+
+	sim_world_close(&w);
 	return rc;
 }

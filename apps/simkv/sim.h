@@ -23,9 +23,11 @@
 #include "crpc_kv_server.h"
 #include "options.h"
 
+/** Clocks begin here: at 0 nothing has a past. */
+#define SIM_BEGIN_NS UINT64_C(1000000)
 /** An idle daemon has a turn at least this often: what copyrpc does at a time is that late. */
 #define SIM_IDLE_NS UINT64_C(1000)
-/** Time between two looks at what is outside of the turns. */
+/** Time between two looks at what is outside of the turns, unless options say another. */
 #define SIM_WATCH_NS UINT64_C(1000000)
 
 struct sim_world;
@@ -42,10 +44,12 @@ struct sim_actor {
 
 /** A call of a client: its request, and then its answer. */
 struct sim_call {
-	uint64_t at; /**< When the request, or the answer, is there. */
+	uint64_t at;    /**< When the request, or the answer, is there. */
+	uint64_t begin; /**< When it was made. */
 	uint64_t cookie;
 	uint32_t len;
 	int32_t status;
+	enum { SIM_CALL_ENDED, SIM_CALL_ASKED, SIM_CALL_TAKEN } state;
 };
 
 /** Numbers of calls, in the order of their times. */
@@ -75,12 +79,25 @@ struct sim_host {
 	uint64_t begin;   /**< Of the daemon's turn, ns. */
 	uint64_t free;    /**< Its core is free then, ps: turns are shorter than a ns is exact. */
 	uint64_t watched; /**< When it was looked at last. */
-	struct sim_counts now, before, start; /**< Of it: begin of the turn, of the run. */
+	/** Of it: so far, at the begin of the turn, of the run; of its earlier lives. */
+	struct sim_counts now, before, start, past;
 
 	struct sim_call *call; /**< Array of clients x depth. */
 	uint8_t *req, *resp;   /**< Their bytes. */
 	uint64_t *busy;        /**< Of each client: its core is free then, ns. */
 	struct sim_queue asked, answered;
+
+	/* faults */
+	uint32_t capacity, slow, lives, lost_before;
+	bool dead;
+	uint64_t died, paused; /**< When; until when its daemon stands still. */
+	bool *again;           /**< Array of hosts: to be connected again. */
+};
+
+/** A host that died and came again, without its keys. */
+struct sim_restart {
+	uint32_t host;
+	uint64_t died, back;
 };
 
 /** All of them. */
@@ -94,7 +111,16 @@ struct sim_world {
 	uint32_t req_max, resp_max;
 	uint64_t rng;
 	uint64_t connections;
-	int rc; /**< Of a connection that could not be made. */
+	int rc; /**< Of what could not be made on the way. */
+
+	struct sim_faults faults;
+	uint64_t look_ns; /**< When the control threads look next; UINT64_MAX: never. */
+	struct sim_restart restart[SIM_FAULTS_MAX];
+	uint32_t restarts;
+	struct app_records *records; /**< Of all loads; NULL: there is no history. */
+	uint64_t twice;              /**< Answers to calls that had one. */
+	uint64_t unnoticed;          /**< Hosts that stood still and were not lost. */
+	uint64_t longest;            /**< That a call took, ns. */
 };
 
 /** What came of a run. */
@@ -105,7 +131,9 @@ struct sim_result {
 	uint64_t sent, answered, open, faults;
 	uint64_t cache_misses, dc_switches, retries;
 	uint64_t connections; /**< Pairs of hosts that were connected. */
-	double open_mean;     /**< By Little's law. */
+	uint64_t quiet_min; /**< Operations of the host with the fewest, in the measured window. */
+	uint64_t lost;      /**< Ranks that were lost, counted by each that lost them. */
+	double open_mean;   /**< By Little's law. */
 };
 
 /** An actor has something to do at that time, if not before. */
@@ -134,12 +162,13 @@ void sim_actor_turn(struct sim_actor *a);
 /** Count what a host has done so far. */
 void sim_host_count(const struct sim_host *h, struct sim_counts *c);
 
-/**
- * Connect two hosts.
- *
- * @return
- *   As sim_host_open().
- */
+/** Make its server, again after a crash. @return as sim_host_open(). */
+int sim_host_start(struct sim_host *h);
+
+/** It dies: its calls end, its keys and its card are gone. */
+void sim_host_crash(struct sim_host *h, uint64_t now);
+
+/** Connect two hosts. @return 0; -EAGAIN: endpoints are not ready; or another -errno. */
 int sim_connect(struct sim_host *a, struct sim_host *b, uint64_t now);
 
 /**
@@ -151,5 +180,9 @@ int sim_connect(struct sim_host *a, struct sim_host *b, uint64_t now);
  *   0; APP_EXIT_RUN: what was found is in *r; APP_EXIT_USAGE after one line.
  */
 int sim_run(const struct sim_options *o, struct sim_result *r);
+
+/** The same in a world that is looked at before it is closed. */
+int sim_world_run(struct sim_world *w, const struct sim_options *o, struct sim_result *r);
+void sim_world_close(struct sim_world *w);
 
 #endif

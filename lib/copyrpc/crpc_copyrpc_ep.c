@@ -12,7 +12,8 @@
 
 /* Where rings start: the device has pages in its tables, too. */
 #define PAGE 4096u
-#define SLAB ((size_t)512 << 10)
+#define SLAB ((size_t)2 << 20)
+#define SMALL (64u << 10)
 
 struct ep_memory {
 	struct crpc_copyrpc_ep ep;
@@ -71,7 +72,7 @@ layout_of(const struct crpc_copyrpc_conf *conf)
 		l.at[AT_ONESIDED] + onesided_max(conf) * sizeof(struct crpc_done), page);
 	l.at[AT_TX] = l.at[AT_RX] + half;
 	l.size = l.at[AT_TX] + half;
-	l.per_slab = l.size > SLAB / 8 ? 1 : (uint32_t)crpc_min(SLAB / l.size, conf->max_eps);
+	l.per_slab = l.size > SMALL ? 1 : (uint32_t)crpc_min(SLAB / l.size, conf->max_eps);
 	return l;
 }
 

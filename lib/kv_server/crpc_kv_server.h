@@ -87,6 +87,7 @@ struct crpc_kv_server_conf {
 	enum crpc_copyrpc_flush_policy flush;
 	uint32_t ring_size; /**< Of the endpoints: crpc_copyrpc_conf; 0: for `calls` and `ranks`. */
 	uint64_t hold_ns;
+	uint64_t initial_pos; /**< Likewise; for tests. */
 	uint64_t timeout_ns; /**< Deadline of calls to other ranks; 0: CRPC_KV_TIMEOUT_NS. */
 	/** Endpoints to a rank are made when its address is asked for first, not at once; requests
 	 *  for a rank that is new wait: crpc_kv_server_wanted(). */

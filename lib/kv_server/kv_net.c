@@ -125,6 +125,7 @@ open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf)
 		.rq_depth = size.rq,
 		.flush = conf->flush,
 		.hold_ns = conf->hold_ns,
+		.initial_pos = conf->initial_pos,
 		.timeout_ns = net->timeout_ns,
 		/* For a peer that hangs while no call, and so no ping, has room. */
 		.peer_timeout_ns = 2 * net->timeout_ns,

@@ -43,6 +43,31 @@ def run(*args):
     return rows, raw
 
 
+def raw_rows(*args, status=0):
+    """The bytes of a run whose operations may fail."""
+    with tempfile.TemporaryDirectory() as tmp:
+        path = os.path.join(tmp, 'rows')
+        r = subprocess.run([simkv, *args, '--json', path], capture_output=True, text=True, timeout=300)
+        check(' '.join(args), r.returncode == status and (r.stderr == '') == (status == 0), r)
+        with open(path, 'rb') as f:
+            return f.read()
+
+
+def faults(base):
+    quiet = json.loads(raw_rows(*base, '--hosts', '4', '--fault', 'slow:0@1+1'))
+    check('without a fault in the measured part none fails', quiet['failed'] == 0, quiet)
+    for fault, fails in (('crash:2@300+200', True), ('pause:1@300+100', False), ('break:0.1@300', True)):
+        row = json.loads(raw_rows(*base, '--hosts', '4', '--fault', fault))
+        check(f'{fault}: operations fail: {fails}', (row['failed'] > 0) == fails and row['open'] == 0 and
+              row['verify_errors'] == 0 and row['sent'] == row['answered'], row)
+        check('the others go on', row['sent'] > quiet['sent'] / 2, (row['sent'], quiet['sent']))
+    both = [raw_rows('--chaos', '1', '--seeds', '20') for _ in range(2)]
+    check('chaos is the same twice', both[0] == both[1])
+    row = json.loads(raw_rows('--chaos', '1000', '--seeds', '300'))
+    check('300 seeds are sound', row['seeds'] == 300 and not row['found'] and row['crash'] > 50 and
+          row['lost_ranks'] > 200 and row['undecided_keys'] < 10, row)
+
+
 def main():
     base = ('--clients', '4', '--virtual-ms', '0.5', '--warmup-ms', '0.1', '--verify')
     first, raw = run(*base, '--hosts', '3', '--seed', '5')
@@ -66,9 +91,16 @@ def main():
             check('an error', abs(error - row[f'error_{of}']) < 1e-6, row)
     many, _ = run('--hosts', '64', '--clients', '2', '--ring', '4096', '--virtual-ms', '0.2', '--warmup-ms', '0.1')
     check('64 hosts', many[0]['sent'] > 64 * 2 * 20, many)
+    used, _ = run('--hosts', '80', '--clients', '1', '--connect', 'use', '--virtual-ms', '0.02', '--warmup-ms', '0.001')
+    check('some of the pairs are connected', 80 < used[0]['connections'] < 80 * 79 / 2, used[0]['connections'])
+    faults(base)
     for args, line in ((('--set', 'recv_ns=-1'), '--set'), (('--set', 'nothing=1'), '--set'),
                        (('--nic', 'none'), '--nic'), (('--cpu', 'cx7'), '--cpu'), (('--ring', '5000'), '--ring'),
-                       (('--sweep', 'clients=1,0'), '--clients'), (('--hosts', '1024', '--keys', '1M'), '--keys')):
+                       (('--sweep', 'clients=1,0'), '--clients'), (('--hosts', '1024', '--keys', '1M'), '--keys'),
+                       (('--fault', 'crash:2@5+5'), '--fault'), (('--fault', 'break:0@5+5'), '--fault'),
+                       (('--fault', 'pause:0@5'), '--fault'), (('--fault', 'fire:0@5+5'), '--fault'),
+                       (('--fault', 'slow:0@5+5x'), '--fault'), (('--chaos', '1', '--fault', 'slow:0@5+5'), '--fault'),
+                       (('--seeds', '2'), '--seeds')):
         r = subprocess.run([simkv, *args], capture_output=True, text=True, timeout=60)
         check(f'{args} is refused', r.returncode == 2 and r.stdout == '' and r.stderr.count('\n') == 1 and
               line in r.stderr, r)
