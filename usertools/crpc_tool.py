@@ -57,8 +57,8 @@ def run(main):
 CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'record', 'tuned', 'transport', 'backend', 'path',
         'place', 'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'active', 'endpoints',
         'size', 'burst', 'depth', 'slots', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused',
-        'both_directions', 'engine', 'page_size', 'keys', 'key_size', 'value_size', 'scan', 'read_ratio', 'rmw',
-        'dist', 'value_sizes', 'verify', 'flush', 'flow', 'arrival')
+        'both_directions', 'engine', 'unpack', 'page_size', 'keys', 'key_size', 'value_size', 'scan',
+        'read_ratio', 'rmw', 'dist', 'value_sizes', 'verify', 'flush', 'flow', 'arrival')
 
 
 def axes(row):
