@@ -4,6 +4,7 @@
  * before, and every element is compared, outside of the timed part.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,8 @@
 #define SETTLE_NS  2000
 /* What has to be reached: the pass by reference, us. */
 #define TARGET_US 5.0
+/* bf16 has 8 bits of mantissa, one of which is implied, and rounds to the nearest. */
+#define HALF_ERROR (1.0 / 256)
 /* Memory traffic of one conversion, as part of memcpy()'s: all read, half written, or back. */
 #define HALF_TRAFFIC 0.75
 
@@ -43,18 +46,11 @@ static const struct app_opt opts[] = {
 	APP_JSON(&opt.json),
 };
 
-/* Element i of array number seq: a whole number that bf16 has too. */
-static inline float
-element(uint32_t i, uint32_t seq)
-{
-	return (float)((i + seq) & 255);
-}
-
 static void
 array_write(float *x, uint32_t n, uint32_t seq)
 {
 	for (uint32_t i = 0; i < n; i++)
-		x[i] = element(i, seq);
+		x[i] = tensor_element(i, seq);
 }
 
 /* Let the last writes of an array leave the core: they are not of the pass that follows. */
@@ -67,14 +63,24 @@ settle(void)
 		crpc_pause();
 }
 
-static uint64_t
-array_compare(const float *x, uint32_t n, uint32_t seq)
+static void
+array_compare(struct tensor_user *u, const float *x)
 {
-	uint64_t wrong = 0;
+	struct tensor_answer *a = &u->answer;
+	double error, squares = 0, max = 0;
+	uint64_t changed = 0;
 
-	for (uint32_t i = 0; i < n; i++)
-		wrong += x[i] != element(i, seq);
-	return wrong;
+	a->wrong = 0;
+	for (uint32_t i = 0; i < u->elems; i++) {
+		error = fabs((double)x[i] / (double)tensor_element(i, u->seq) - 1);
+		changed += error != 0;
+		a->wrong += !(error <= u->error);
+		max = fmax(max, error);
+		squares += error * error;
+	}
+	a->loss = (struct tensor_loss){
+		(double)changed / u->elems, max, sqrt(squares / u->elems)};
+	u->seq++;
 }
 
 /* Load every element, as whoever uses the array does. */
@@ -98,7 +104,7 @@ tensor_use(struct tensor_user *u, const float *x)
 	u->answer.done = crpc_clock_ticks();
 	array_read(x, u->elems);
 	u->answer.read = crpc_clock_ticks();
-	u->answer.wrong = array_compare(x, u->elems, u->seq++);
+	array_compare(u, x);
 }
 
 /* ---- side 0 ---- */
@@ -146,6 +152,7 @@ pass_all(struct tensor_lane *l, double (*sample)[PASSES_MAX])
 				(unsigned long)t.answer.wrong, l->elems);
 		if (seq < WARM)
 			continue;
+		l->report[0].loss = t.answer.loss;
 		stages_of(&t, us);
 		for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++)
 			sample[stage][n] = us[stage];
@@ -179,7 +186,8 @@ tensor_turn(struct app_lane *base, int side)
 
 	if (side == 0)
 		return client_turn(l);
-	l->user = (struct tensor_user){.elems = l->elems};
+	l->user = (struct tensor_user){.elems = l->elems,
+		.error = tensor_way(l)->form == TENSOR_BF16 ? HALF_ERROR : 0};
 	while (rc == 0 && crpc_load_acquire(&base->party->flag[0].over) == 0)
 		rc = tensor_way(l)->serve(l);
 	return rc == 0 ? 1 : tensor_fail(l, rc, "side 1: %s", strerror(-rc));
@@ -190,6 +198,7 @@ tensor_keep(struct app_lane *base)
 {
 	const struct tensor_report *r = ((struct tensor_lane *)base)->report;
 
+	((struct tensor_lane *)base)->loss = r->loss;
 	for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++)
 		app_lane_keep(base, stage, r->us[stage], app_lane_ns(base));
 	return true;
@@ -226,9 +235,11 @@ tensor_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 	double line_ns = app_series_line_ns(&l->series[TENSOR_TOTAL], g->trial.state);
 	double total = median(g, l, TENSOR_TOTAL), place = median(g, g->lane[0], TENSOR_TOTAL);
 
-	app_row_set(row, "{s:I,s:s}", "size",
-		(json_int_t)(((const struct tensor_lane *)l)->elems * sizeof(float)), "mode",
-		"sync");
+	const struct tensor_lane *t = (const struct tensor_lane *)l;
+
+	app_row_set(row, "{s:I,s:s,s:f,s:f,s:f}", "size", (json_int_t)(t->elems * sizeof(float)),
+		"mode", "sync", "changed", t->loss.changed, "error_max", t->loss.max, "error_rms",
+		t->loss.rms);
 	for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++) {
 		app_row_series(row, keys[stage], &l->series[stage], &g->trial, "us");
 		if (stage == TENSOR_TOTAL)
@@ -266,18 +277,30 @@ lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *w
 }
 
 static int
-target(struct rpb_run *run, const struct app_group *g)
+targets(struct rpb_run *run, const struct app_group *g)
 {
-	struct app_target t = {.what = "the array in place, total",
-		.bound = TARGET_US,
-		.at_most = true,
-		.unit = "us"};
+	struct app_target place = {.what = "the array in place, total",
+				  .bound = TARGET_US,
+				  .at_most = true,
+				  .unit = "us"},
+			  half = {.what = "bf16, greatest error of an element",
+				  .bound = 100 * HALF_ERROR,
+				  .at_most = true,
+				  .counted = true,
+				  .unit = "%"};
+	const struct app_lane *l;
+	int rc = 0;
 
-	if (g->n == 0 || g->lane[0]->way != &tensor_f32.base ||
-		g->lane[0]->series[TENSOR_TOTAL].n == 0)
-		return 0;
-	t.value = median(g, g->lane[0], TENSOR_TOTAL);
-	return app_out_target(&run->party->out, &g->trial, &t);
+	for (uint32_t i = 0; rc == 0 && i < g->n; i++) {
+		l = g->lane[i];
+		place.value = median(g, l, TENSOR_TOTAL);
+		half.value = 100 * ((const struct tensor_lane *)l)->loss.max;
+		if (l->series[TENSOR_TOTAL].n != 0 &&
+			(l->way == &tensor_f32.base || l->way == &tensor_bf16.base))
+			rc = app_out_target(&run->party->out, &g->trial,
+				l->way == &tensor_bf16.base ? &half : &place);
+	}
+	return rc;
 }
 
 static int
@@ -293,7 +316,7 @@ run_size(struct rpb_run *run, uint64_t size)
 		lane_add(run, &g, ways[opt.transports.v[i]], size);
 	rc = app_group_run(&g);
 	if (rc == 0)
-		rc = target(run, &g);
+		rc = targets(run, &g);
 	app_group_fini(&g);
 	return rc;
 }

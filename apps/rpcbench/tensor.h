@@ -23,6 +23,8 @@
  *     takes the answer      <-- these times --
  */
 
+#include <string.h>
+
 #include "rpb.h"
 
 /** Bytes of an array. */
@@ -56,7 +58,12 @@ struct tensor_answer {
 	uint64_t received;
 	uint64_t done;
 	uint64_t read;
-	uint64_t wrong; /**< Elements that are not what was written. */
+	uint64_t wrong; /**< Elements that are not what the way may make of what was written. */
+	struct tensor_loss {
+		double changed; /**< Share of elements that are not what was written. */
+		double max;     /**< Relative errors: the greatest one, */
+		double rms;     /**< and the root of the mean of their squares. */
+	} loss;
 };
 
 /** A pass as side 0 knows it in the end. */
@@ -70,12 +77,28 @@ struct tensor_pass {
 /** Side 1: who uses the arrays. */
 struct tensor_user {
 	uint32_t elems;
-	uint32_t seq; /**< Of the array that comes next. */
+	uint32_t seq;   /**< Of the array that comes next. */
+	double error;   /**< Relative, that the way may make; 0: none. */
 	struct tensor_answer answer;
 };
 
 /** The array is there: note done, read it, note read, compare it. */
 void tensor_use(struct tensor_user *u, const float *x);
+
+/**
+ * Element i of array number seq: of either sign, within eight powers of two, with all 24 bits of
+ * mantissa, which few numbers of bf16 have.
+ */
+static inline float
+tensor_element(uint32_t i, uint32_t seq)
+{
+	uint32_t h = (i + seq * 40503) * 2654435761u;
+	uint32_t bits = (h & 0x807fffff) | (120 + (h >> 23 & 7)) << 23;
+	float x;
+
+	memcpy(&x, &bits, sizeof(x));
+	return x;
+}
 
 struct tensor_lane;
 
@@ -117,8 +140,10 @@ struct tensor_lane {
 	struct tensor_report {
 		struct app_report base;
 		double us[TENSOR_STAGES]; /**< Medians of the slice's passes. */
+		struct tensor_loss loss;  /**< Of the last pass. */
 	} report[APP_SIDES];
 	struct tensor_user user; /**< Side 1. */
+	struct tensor_loss loss; /**< Of the last slice. */
 	char name[40];           /**< Unique on this host, for addresses. */
 };
 

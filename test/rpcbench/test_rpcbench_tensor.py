@@ -68,6 +68,9 @@ def measure(program, ways, size, args=()):
             return
         rows = [json.loads(line) for line in open(out)]
     results = {row['transport']: row for row in rows if row['record'] == 'result'}
+    verdict = [row['verdict'] for row in rows if row['record'] == 'target' and 'bf16' in row['target']]
+    if verdict != ['pass'] * ('tensor_bf16' in ways):
+        problem(f'{size}: bf16 is judged {verdict}')
     if set(results) != set(ways):
         problem(f'{size} {args}: results of {sorted(results)}')
         return
@@ -78,6 +81,10 @@ def measure(program, ways, size, args=()):
             problem(f'{size}: incomplete, {lacking} {row}')
         # Of the fastest slices: each stage's is part of some pass, so none is longer than the longest total.
         longest = row['latency']['max']
+        lossy = way == 'tensor_bf16'
+        if lossy != (row['changed'] > 0.9 and 0.0005 < row['error_rms'] <= row['error_max'] <= 1 / 256) or \
+                not lossy and row['changed'] + row['error_max'] != 0:
+            problem(f'{size}: {way} changed {row["changed"]} by {row["error_rms"]} to {row["error_max"]}')
         if not longest > 0 or any(row[f'time_{s}']['min'] > longest for s in STAGES):
             problem(f'{size}: a stage of {way} takes longer than the whole')
 
