@@ -56,7 +56,7 @@ def run(main):
 # What says which case a row measured, in this order; the rest of a row is conditions and results.
 CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'record', 'tuned', 'transport', 'backend', 'path',
         'place', 'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'active', 'endpoints',
-        'size', 'burst', 'depth', 'slots', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused',
+        'size', 'burst', 'depth', 'slots', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused', 'compute',
         'both_directions', 'engine', 'unpack', 'page_size', 'keys', 'key_size', 'value_size', 'scan',
         'read_ratio', 'rmw', 'dist', 'value_sizes', 'verify', 'flush', 'flow', 'arrival')
 

@@ -21,6 +21,8 @@
 #define TARGET_US 5.0
 /* bf16 has 8 bits of mantissa, one of which is implied, and rounds to the nearest. */
 #define HALF_ERROR (1.0 / 256)
+/* Of a result that was computed of exact elements, in f32. */
+#define RESULT_ERROR 1e-4
 /* Memory traffic of one conversion, as part of memcpy()'s: all read, half written, or back. */
 #define HALF_TRAFFIC 0.75
 
@@ -39,9 +41,15 @@ static const struct app_way *const ways[] = {&tensor_f32.base, &tensor_f32_copie
 
 static struct rpb_opt opt = {.sizes = {1, {10000000}}, .length = APP_LENGTH_DEFAULT};
 
+static const char *const computes[] = {"none", "separate", "fused", NULL};
+
 static const struct app_opt opts[] = {
 	APP_TRANSPORT(&opt.transports, "arrays; without it all that are built", rpb_transports),
 	APP_SIZE(&opt.sizes, "the array of f32, a multiple of 4", 4, TENSOR_SIZE_MAX, .unit = 4),
+	APP_CHOICE("compute", &opt.compute,
+		"matrix product, sum and activation of the array, the last two in a pass each or "
+		"in one",
+		computes),
 	APP_LENGTH(&opt.length, ", at least 3 passes", "ways"),
 	APP_JSON(&opt.json),
 };
@@ -79,7 +87,9 @@ array_compare(struct tensor_user *u, const float *x)
 		squares += error * error;
 	}
 	a->loss = (struct tensor_loss){
-		(double)changed / u->elems, max, sqrt(squares / u->elems)};
+		(double)changed / u->elems, max, sqrt(squares / u->elems),
+		u->compute != NULL ? tensor_compute_error(u->compute, u->seq) : 0};
+	a->wrong += a->loss.result > fmax(u->error, RESULT_ERROR);
 	u->seq++;
 }
 
@@ -102,7 +112,10 @@ void
 tensor_use(struct tensor_user *u, const float *x)
 {
 	u->answer.done = crpc_clock_ticks();
-	array_read(x, u->elems);
+	if (u->compute != NULL)
+		tensor_compute(u->compute, x);
+	else
+		array_read(x, u->elems);
 	u->answer.read = crpc_clock_ticks();
 	array_compare(u, x);
 }
@@ -130,6 +143,7 @@ stages_of(const struct tensor_pass *t, double us[TENSOR_STAGES])
 	us[TENSOR_DESERIALIZE] = us_between(t->answer.received, t->answer.done);
 	us[TENSOR_TOTAL] = us_between(t->begin, t->answer.done);
 	us[TENSOR_READ] = us_between(t->answer.done, t->answer.read);
+	us[TENSOR_REQUEST] = us_between(t->begin, t->answer.read);
 }
 
 /* Passes for a while; sample[stage][pass]. Returns their number, or -errno. */
@@ -188,8 +202,13 @@ tensor_turn(struct app_lane *base, int side)
 		return client_turn(l);
 	l->user = (struct tensor_user){.elems = l->elems,
 		.error = tensor_way(l)->form == TENSOR_BF16 ? HALF_ERROR : 0};
+	if (l->compute != TENSOR_NOTHING) {
+		l->user.compute = tensor_compute_new(l->elems, l->compute == TENSOR_FUSED);
+		rc = l->user.compute == NULL ? -ENOMEM : 0;
+	}
 	while (rc == 0 && crpc_load_acquire(&base->party->flag[0].over) == 0)
 		rc = tensor_way(l)->serve(l);
+	free(l->user.compute);
 	return rc == 0 ? 1 : tensor_fail(l, rc, "side 1: %s", strerror(-rc));
 }
 
@@ -230,17 +249,21 @@ ratio_memcpy(const struct app_group *g, const struct app_lane *l, enum tensor_st
 static void
 tensor_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 {
-	static const char *const keys[TENSOR_STAGES] = {"latency", "time_serialize", "time_send",
-		"time_receive", "time_deserialize", "time_read"};
+	const struct tensor_lane *t = (const struct tensor_lane *)l;
+	const char *const keys[TENSOR_STAGES] = {"latency", "time_serialize", "time_send",
+		"time_receive", "time_deserialize",
+		t->compute == TENSOR_NOTHING ? "time_read" : "time_compute", "latency_request"};
 	double line_ns = app_series_line_ns(&l->series[TENSOR_TOTAL], g->trial.state);
 	double total = median(g, l, TENSOR_TOTAL), place = median(g, g->lane[0], TENSOR_TOTAL);
-
-	const struct tensor_lane *t = (const struct tensor_lane *)l;
 
 	app_row_set(row, "{s:I,s:s,s:f,s:f,s:f}", "size", (json_int_t)(t->elems * sizeof(float)),
 		"mode", "sync", "changed", t->loss.changed, "error_max", t->loss.max, "error_rms",
 		t->loss.rms);
-	for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++) {
+	if (t->compute != TENSOR_NOTHING)
+		app_row_set(row, "{s:s,s:f,s:f}", "compute", computes[t->compute], "error_result",
+			t->loss.result, "share_transport",
+			total / median(g, l, TENSOR_REQUEST));
+	for (uint32_t stage = 0; stage < TENSOR_STAGES - (t->compute == TENSOR_NOTHING); stage++) {
 		app_row_series(row, keys[stage], &l->series[stage], &g->trial, "us");
 		if (stage == TENSOR_TOTAL)
 			app_row_ratio(row, "ratio_tensor",
@@ -257,6 +280,12 @@ static const struct app_lane_ops lane_ops = {
 
 /* ---- the run ---- */
 
+static int
+check(void)
+{
+	return opt.compute == TENSOR_NOTHING ? 0 : tensor_compute_check(&opt.sizes);
+}
+
 static void
 lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *way, uint64_t size)
 {
@@ -265,6 +294,7 @@ lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *w
 	if (l == NULL)
 		return;
 	l->elems = (uint32_t)(size / sizeof(float));
+	l->compute = opt.compute;
 	l->slice_ns = opt.length.slice_ms * 1000000;
 	snprintf(l->name, sizeof(l->name), "rpcbench.%ld.t%u", run->party->id, g->n);
 	snprintf(l->base.text, sizeof(l->base.text), "%s", way->name);
@@ -343,5 +373,6 @@ const struct rpb_layer rpb_layer_tensor = {
 		 "  msgpack_bin_zmq_*         one msgpack binary over ZeroMQ\n"
 		 "  msgpack_elements_zmq_*    msgpack element by element over ZeroMQ\n",
 	RPB_TABLES(&opt, opts, ways, CRPC_DIM(ways)),
+	.check = check,
 	.run = tensor_run,
 };

@@ -32,14 +32,15 @@
 /** Bytes of an address at most. */
 #define TENSOR_ADDR_MAX 128
 
-/** Stages of a pass, and series of a lane. READ comes after the others and is not in TOTAL. */
+/** Stages of a pass, and series of a lane. READ comes after those before, and is not in TOTAL. */
 enum tensor_stage {
 	TENSOR_TOTAL,
 	TENSOR_SERIALIZE,
 	TENSOR_SEND,
 	TENSOR_RECEIVE,
 	TENSOR_DESERIALIZE,
-	TENSOR_READ,
+	TENSOR_READ,    /**< Or the computation, if there is one. */
+	TENSOR_REQUEST, /**< All of it. */
 	TENSOR_STAGES,
 };
 
@@ -63,6 +64,7 @@ struct tensor_answer {
 		double changed; /**< Share of elements that are not what was written. */
 		double max;     /**< Relative errors: the greatest one, */
 		double rms;     /**< and the root of the mean of their squares. */
+		double result;  /**< The error of what was computed. */
 	} loss;
 };
 
@@ -79,6 +81,7 @@ struct tensor_user {
 	uint32_t elems;
 	uint32_t seq;   /**< Of the array that comes next. */
 	double error;   /**< Relative, that the way may make; 0: none. */
+	struct tensor_compute *compute; /**< NULL: it reads each element. */
 	struct tensor_answer answer;
 };
 
@@ -92,13 +95,32 @@ void tensor_use(struct tensor_user *u, const float *x);
 static inline float
 tensor_element(uint32_t i, uint32_t seq)
 {
-	uint32_t h = (i + seq * 40503) * 2654435761u;
-	uint32_t bits = (h & 0x807fffff) | (120 + (h >> 23 & 7)) << 23;
+	uint32_t h = (i + seq * 40503) * 2654435761u, bits;
 	float x;
 
+	/* Sums of products must not see that a product alone repeats itself. */
+	h = (h ^ h >> 15) * 2246822519u;
+	h ^= h >> 13;
+	bits = (h & 0x807fffff) | (120 + (h >> 23 & 7)) << 23;
 	memcpy(&x, &bits, sizeof(x));
 	return x;
 }
+
+/* ---- tensor_compute.c: what side 1 computes of an array, if it is asked to ---- */
+
+/** In the order of --compute. */
+enum { TENSOR_NOTHING, TENSOR_SEPARATE, TENSOR_FUSED };
+
+struct tensor_compute;
+
+/** Before processes part: 0, or an exit code after one line. */
+int tensor_compute_check(const struct app_list *sizes);
+/** Weights for arrays of so many elements; NULL: no memory. free() frees it. */
+struct tensor_compute *tensor_compute_new(uint32_t elems, bool fused);
+/** A matrix product, an addition and an activation; the last two in one pass over it if fused. */
+void tensor_compute(struct tensor_compute *c, const float *x);
+/** The error of the last result, as part of it, compared with that of the array as written. */
+double tensor_compute_error(const struct tensor_compute *c, uint32_t seq);
 
 struct tensor_lane;
 
@@ -134,7 +156,7 @@ extern const struct tensor_way tensor_zmq[TENSOR_ZMQ];
 /** The lane of a way. */
 struct tensor_lane {
 	struct app_lane base;
-	uint32_t elems;
+	uint32_t elems, compute;
 	uint64_t slice_ns;
 	float *array; /**< Side 0: where it is written before a pass; set by open or meet. */
 	struct tensor_report {
