@@ -23,8 +23,6 @@
 #define HALF_ERROR (1.0 / 256)
 /* Of a result that was computed of exact elements, in f32. */
 #define RESULT_ERROR 1e-4
-/* Memory traffic of one conversion, as part of memcpy()'s: all read, half written, or back. */
-#define HALF_TRAFFIC 0.75
 
 /* Where the packages were not there, names remain. */
 #ifndef RPB_HAVE_MSGPACK
@@ -202,8 +200,8 @@ tensor_turn(struct app_lane *base, int side)
 		return client_turn(l);
 	l->user = (struct tensor_user){.elems = l->elems,
 		.error = tensor_way(l)->form == TENSOR_BF16 ? HALF_ERROR : 0};
-	if (l->compute != TENSOR_NOTHING) {
-		l->user.compute = tensor_compute_new(l->elems, l->compute == TENSOR_FUSED);
+	if (opt.compute != TENSOR_NOTHING) {
+		l->user.compute = tensor_compute_new(l->elems, opt.compute == TENSOR_FUSED);
 		rc = l->user.compute == NULL ? -ENOMEM : 0;
 	}
 	while (rc == 0 && crpc_load_acquire(&base->party->flag[0].over) == 0)
@@ -217,7 +215,6 @@ tensor_keep(struct app_lane *base)
 {
 	const struct tensor_report *r = ((struct tensor_lane *)base)->report;
 
-	((struct tensor_lane *)base)->loss = r->loss;
 	for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++)
 		app_lane_keep(base, stage, r->us[stage], app_lane_ns(base));
 	return true;
@@ -231,39 +228,24 @@ median(const struct app_group *g, const struct app_lane *l, enum tensor_stage st
 	return app_series_median(&l->series[stage], g->trial.state);
 }
 
-/*
- * Share of memcpy()'s rate, which takes an array into shared memory, that a conversion moves bytes
- * at; 0 where there is none.
- */
-static double
-ratio_memcpy(const struct app_group *g, const struct app_lane *l, enum tensor_stage stage)
-{
-	double us = l->way == &tensor_bf16.base ? median(g, l, stage) : 0, copy = 0;
-
-	for (uint32_t i = 0; i < g->n; i++)
-		if (g->lane[i]->way == &tensor_f32_copied.base)
-			copy = median(g, g->lane[i], TENSOR_SERIALIZE);
-	return us > 0 ? HALF_TRAFFIC * copy / us : 0;
-}
-
 static void
 tensor_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 {
-	const struct tensor_lane *t = (const struct tensor_lane *)l;
+	const struct tensor_loss *loss = &((const struct tensor_lane *)l)->report[0].loss;
 	const char *const keys[TENSOR_STAGES] = {"latency", "time_serialize", "time_send",
 		"time_receive", "time_deserialize",
-		t->compute == TENSOR_NOTHING ? "time_read" : "time_compute", "latency_request"};
+		opt.compute == TENSOR_NOTHING ? "time_read" : "time_compute", "latency_request"};
+	uint32_t stages = opt.compute == TENSOR_NOTHING ? TENSOR_REQUEST : TENSOR_STAGES;
 	double line_ns = app_series_line_ns(&l->series[TENSOR_TOTAL], g->trial.state);
 	double total = median(g, l, TENSOR_TOTAL), place = median(g, g->lane[0], TENSOR_TOTAL);
 
-	app_row_set(row, "{s:I,s:s,s:f,s:f,s:f}", "size", (json_int_t)(t->elems * sizeof(float)),
-		"mode", "sync", "changed", t->loss.changed, "error_max", t->loss.max, "error_rms",
-		t->loss.rms);
-	if (t->compute != TENSOR_NOTHING)
-		app_row_set(row, "{s:s,s:f,s:f}", "compute", computes[t->compute], "error_result",
-			t->loss.result, "share_transport",
-			total / median(g, l, TENSOR_REQUEST));
-	for (uint32_t stage = 0; stage < TENSOR_STAGES - (t->compute == TENSOR_NOTHING); stage++) {
+	app_row_set(row, "{s:I,s:s,s:f,s:f,s:f}", "size",
+		(json_int_t)(((const struct tensor_lane *)l)->elems * sizeof(float)), "mode",
+		"sync", "changed", loss->changed, "error_max", loss->max, "error_rms", loss->rms);
+	if (opt.compute != TENSOR_NOTHING)
+		app_row_set(row, "{s:s,s:f,s:f}", "compute", computes[opt.compute], "error_result",
+			loss->result, "share_transport", total / median(g, l, TENSOR_REQUEST));
+	for (uint32_t stage = 0; stage < stages; stage++) {
 		app_row_series(row, keys[stage], &l->series[stage], &g->trial, "us");
 		if (stage == TENSOR_TOTAL)
 			app_row_ratio(row, "ratio_tensor",
@@ -271,8 +253,6 @@ tensor_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 										 : 0);
 	}
 	app_row_ratio(row, "ratio_line", total > 0 ? line_ns / (total * 1e3) : 0);
-	app_row_ratio(row, "ratio_memcpy_serialize", ratio_memcpy(g, l, TENSOR_SERIALIZE));
-	app_row_ratio(row, "ratio_memcpy_deserialize", ratio_memcpy(g, l, TENSOR_DESERIALIZE));
 }
 
 static const struct app_lane_ops lane_ops = {
@@ -294,7 +274,6 @@ lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *w
 	if (l == NULL)
 		return;
 	l->elems = (uint32_t)(size / sizeof(float));
-	l->compute = opt.compute;
 	l->slice_ns = opt.length.slice_ms * 1000000;
 	snprintf(l->name, sizeof(l->name), "rpcbench.%ld.t%u", run->party->id, g->n);
 	snprintf(l->base.text, sizeof(l->base.text), "%s", way->name);
@@ -309,22 +288,16 @@ lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *w
 static int
 targets(struct rpb_run *run, const struct app_group *g)
 {
-	struct app_target place = {.what = "the array in place, total",
-				  .bound = TARGET_US,
-				  .at_most = true,
-				  .unit = "us"},
-			  half = {.what = "bf16, greatest error of an element",
-				  .bound = 100 * HALF_ERROR,
-				  .at_most = true,
-				  .counted = true,
-				  .unit = "%"};
+	struct app_target place = {"the array in place, total", 0, TARGET_US, true, .unit = "us"};
+	struct app_target half = {"bf16, greatest error of an element", 0, 100 * HALF_ERROR, true,
+		.counted = true, .unit = "%"};
 	const struct app_lane *l;
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < g->n; i++) {
 		l = g->lane[i];
 		place.value = median(g, l, TENSOR_TOTAL);
-		half.value = 100 * ((const struct tensor_lane *)l)->loss.max;
+		half.value = 100 * ((const struct tensor_lane *)l)->report[0].loss.max;
 		if (l->series[TENSOR_TOTAL].n != 0 &&
 			(l->way == &tensor_f32.base || l->way == &tensor_bf16.base))
 			rc = app_out_target(&run->party->out, &g->trial,

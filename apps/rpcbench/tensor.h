@@ -156,7 +156,7 @@ extern const struct tensor_way tensor_zmq[TENSOR_ZMQ];
 /** The lane of a way. */
 struct tensor_lane {
 	struct app_lane base;
-	uint32_t elems, compute;
+	uint32_t elems;
 	uint64_t slice_ns;
 	float *array; /**< Side 0: where it is written before a pass; set by open or meet. */
 	struct tensor_report {
@@ -165,7 +165,6 @@ struct tensor_lane {
 		struct tensor_loss loss;  /**< Of the last pass. */
 	} report[APP_SIDES];
 	struct tensor_user user; /**< Side 1. */
-	struct tensor_loss loss; /**< Of the last slice. */
 	char name[40];           /**< Unique on this host, for addresses. */
 };
 

@@ -55,20 +55,18 @@ tensor_compute_new(uint32_t elems, bool fused)
 		return NULL;
 	c->rows = elems / WIDTH;
 	c->fused = fused;
-	for (uint32_t i = 0; i < WIDTH * WIDTH; i++)
-		c->w[i] = tensor_element(i, 1) / WIDTH;
-	for (uint32_t i = 0; i < WIDTH; i++)
-		c->b[i] = tensor_element(i, 2) / WIDTH;
+	for (uint32_t i = 0; i < WIDTH * (WIDTH + 1); i++)
+		*(i < WIDTH ? &c->b[i] : &c->w[i - WIDTH]) = tensor_element(i, 1) / WIDTH;
 	return c;
 }
 
-/* What is there becomes the result, in one pass over it or in two. */
+/* A pass over the product. */
 static void
-add_activate(float *y, const float *b, bool add, bool activate, uint32_t rows)
+add_activate(struct tensor_compute *c, bool add, bool activate)
 {
-	for (; rows-- != 0; y += WIDTH)
+	for (float *y = c->y; y < c->y + c->rows * WIDTH; y += WIDTH)
 		for (uint32_t i = 0; i < WIDTH; i++) {
-			y[i] += add ? b[i] : 0;
+			y[i] += add ? c->b[i] : 0;
 			y[i] = activate && y[i] < 0 ? 0 : y[i];
 		}
 }
@@ -78,9 +76,9 @@ tensor_compute(struct tensor_compute *c, const float *x)
 {
 	sgemm(ROW_MAJOR, NO_TRANS, NO_TRANS, (int)c->rows, WIDTH, WIDTH, 1, x, WIDTH, c->w, WIDTH,
 		0, c->y, WIDTH);
-	add_activate(c->y, c->b, true, c->fused, c->rows);
+	add_activate(c, true, c->fused);
 	if (!c->fused)
-		add_activate(c->y, c->b, false, true, c->rows);
+		add_activate(c, false, true);
 }
 
 double

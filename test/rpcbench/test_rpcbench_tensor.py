@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 
-KEYS = ['layer', 'transport', 'size', 'latency', 'time_read', 'ratio_tensor', 'ratio_line', 'ratio_memcpy_serialize']
+KEYS = ['layer', 'transport', 'size', 'latency', 'time_read', 'ratio_tensor', 'ratio_line']
 STAGES = ['serialize', 'send', 'receive', 'deserialize']
 OURS = ['tensor_f32', 'tensor_f32_copied', 'tensor_bf16']
 PEERS = [f'{form}_zmq_{way}' for form in ('raw', 'msgpack_bin', 'msgpack_elements') for way in ('ipc', 'tcp')]
