@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import math
 import os
 import re
 import shutil
@@ -55,9 +56,9 @@ def run(main):
 # What says which case a row measured, in this order; the rest of a row is conditions and results.
 CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'record', 'tuned', 'transport', 'backend', 'path',
         'place', 'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'active', 'endpoints',
-        'size', 'burst', 'depth', 'slots', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused',
-        'both_directions', 'engine', 'page_size', 'keys', 'key_size', 'value_size', 'scan', 'read_ratio', 'rmw',
-        'dist', 'value_sizes', 'verify', 'flush', 'flow', 'arrival')
+        'size', 'burst', 'depth', 'slots', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused', 'compute',
+        'both_directions', 'engine', 'unpack', 'page_size', 'keys', 'key_size', 'value_size', 'scan',
+        'read_ratio', 'rmw', 'dist', 'value_sizes', 'verify', 'flush', 'flow', 'arrival')
 
 
 def axes(row):
@@ -69,6 +70,45 @@ def case(row):
     """The case that a row measured: pairs of names and values; values of a sweep's axes are among them."""
     at = axes(row)
     return tuple((k, row[k]) for k in CASE if row.get(k) not in (None, 'result') and k not in at) + tuple(at.items())
+
+
+def modes(parts):
+    """Modes of a distribution, the lowest first: [(position, share)]; parts are (above, up to, count).
+
+    Counts go into bins of an eighth of an octave, smoothed over five. Peaks are apart if the lowest bin between two is
+    below half of the smaller one; less than 1 % of all is no mode.
+    """
+    bins = {}
+    for low, high, n in parts:
+        last = math.floor(8 * math.log2(max(high, 1e-3)))
+        over = range(min(math.floor(8 * math.log2(low)) + 1 if low > 0 else last, last), last + 1)
+        for i in over:
+            bins[i] = bins.get(i, 0) + n / len(over)
+    total = sum(bins.values())
+    if not total:
+        return []
+    ends = min(bins) - 2, max(bins) + 3
+    smooth = {i: sum(w * bins.get(i + d, 0) for d, w in enumerate((1, 2, 3, 2, 1), -2))
+              for i in range(ends[0] - 1, ends[1] + 1)}
+    peaks = [i for i in range(*ends) if smooth[i - 1] < smooth[i] >= smooth[i + 1]]
+    while True:
+        cuts = [min(range(a, b), key=smooth.get) for a, b in zip(peaks, peaks[1:])]
+        depth = [smooth[c] / min(smooth[a], smooth[b]) for c, a, b in zip(cuts, peaks, peaks[1:])]
+        if max(depth, default=0) < 0.5:
+            break
+        k = depth.index(max(depth))
+        peaks.remove(min(peaks[k:k + 2], key=smooth.get))
+    found = []
+    for peak, begin, end in zip(peaks, [ends[0], *cuts], [*cuts, ends[1]]):
+        near = {i: bins.get(i, 0) for i in range(peak - 2, peak + 3)}
+        at = sum((i + 0.5) * n for i, n in near.items()) / sum(near.values())
+        found.append((2 ** (at / 8), sum(bins.get(i, 0) for i in range(begin, end)) / total))
+    return [(at, share) for at, share in found if share >= 0.01]
+
+
+def modes_text(found):
+    """Modes as words: 1.4 (93 %), 5.2 (6 %)."""
+    return ', '.join(f'{at:.3g} ({100 * share:.0f} %)' for at, share in found)
 
 
 SCHEMA = 1

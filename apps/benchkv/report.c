@@ -33,19 +33,23 @@ json_counts(const uint64_t *n, uint32_t len)
 	return o;
 }
 
-/* Latencies of all ways: pairs of the most that a bucket holds, us, and its count. */
+/* Latencies of each way: pairs of the most that a bucket holds, us, and its count. */
 static json_t *
 json_hist(const struct kv_result *r)
 {
-	static struct crpc_hist all;
-	json_t *o = json_array();
+	const struct crpc_hist *lat = r->counts.lat;
+	json_t *o = json_object(), *a;
 
-	kv_result_lat(r, &all);
-	for (uint32_t i = 0; i < CRPC_HIST_BUCKETS; i++) {
-		if (all.bucket[i] == 0)
+	for (uint32_t path = 0; path < CRPC_KV_PATHS; path++) {
+		if (lat[path].count == 0)
 			continue;
-		json_array_append_new(o, json_real((double)crpc_hist_bucket_max(i) / 1e3));
-		json_array_append_new(o, json_integer((json_int_t)all.bucket[i]));
+		a = json_array();
+		for (uint32_t i = 0; i < CRPC_HIST_BUCKETS; i++)
+			if (lat[path].bucket[i] != 0)
+				json_array_append_new(a,
+					json_pack("[f, I]", (double)crpc_hist_bucket_max(i) / 1e3,
+						(json_int_t)lat[path].bucket[i]));
+		json_object_set_new(o, paths[path], a);
 	}
 	return o;
 }

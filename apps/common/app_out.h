@@ -70,7 +70,7 @@ void app_row_figure(json_t *row, const char *key, const struct app_figure *f, co
 void app_row_series(json_t *row, const char *key, const struct app_series *s,
 	const struct app_trial *t, const char *unit);
 
-/** Add key: {p50, p90, p99, p999, max} of a distribution, in another unit. */
+/** Add key: {mean, p50, p90, p99, p999, max} of a distribution, in another unit. */
 void app_row_hist(json_t *row, const char *key, const struct crpc_hist *h, double scale);
 
 /** Add key: what the CPU counted per operation, without what it lacks. */

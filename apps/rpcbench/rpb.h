@@ -33,7 +33,7 @@ struct rpb_opt {
 	uint64_t connected; /**< 0: not asked for. */
 	struct app_length length;
 	const char *json, *device;
-	unsigned int preset;
+	unsigned int preset, compute;
 	bool oneway, verify, percentiles, counters;
 };
 

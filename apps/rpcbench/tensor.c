@@ -4,6 +4,7 @@
  * before, and every element is compared, outside of the timed part.
  */
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,8 +19,10 @@
 #define SETTLE_NS  2000
 /* What has to be reached: the pass by reference, us. */
 #define TARGET_US 5.0
-/* Memory traffic of one conversion, as part of memcpy()'s: all read, half written, or back. */
-#define HALF_TRAFFIC 0.75
+/* bf16 has 8 bits of mantissa, one of which is implied, and rounds to the nearest. */
+#define HALF_ERROR (1.0 / 256)
+/* Of a result that was computed of exact elements, in f32. */
+#define RESULT_ERROR 1e-4
 
 /* Where the packages were not there, names remain. */
 #ifndef RPB_HAVE_MSGPACK
@@ -36,25 +39,24 @@ static const struct app_way *const ways[] = {&tensor_f32.base, &tensor_f32_copie
 
 static struct rpb_opt opt = {.sizes = {1, {10000000}}, .length = APP_LENGTH_DEFAULT};
 
+static const char *const computes[] = {"none", "separate", "fused", NULL};
+
 static const struct app_opt opts[] = {
 	APP_TRANSPORT(&opt.transports, "arrays; without it all that are built", rpb_transports),
 	APP_SIZE(&opt.sizes, "the array of f32, a multiple of 4", 4, TENSOR_SIZE_MAX, .unit = 4),
+	APP_CHOICE("compute", &opt.compute,
+		"matrix product, sum and activation of the array, the last two in a pass each or "
+		"in one",
+		computes),
 	APP_LENGTH(&opt.length, ", at least 3 passes", "ways"),
 	APP_JSON(&opt.json),
 };
-
-/* Element i of array number seq: a whole number that bf16 has too. */
-static inline float
-element(uint32_t i, uint32_t seq)
-{
-	return (float)((i + seq) & 255);
-}
 
 static void
 array_write(float *x, uint32_t n, uint32_t seq)
 {
 	for (uint32_t i = 0; i < n; i++)
-		x[i] = element(i, seq);
+		x[i] = tensor_element(i, seq);
 }
 
 /* Let the last writes of an array leave the core: they are not of the pass that follows. */
@@ -67,14 +69,26 @@ settle(void)
 		crpc_pause();
 }
 
-static uint64_t
-array_compare(const float *x, uint32_t n, uint32_t seq)
+static void
+array_compare(struct tensor_user *u, const float *x)
 {
-	uint64_t wrong = 0;
+	struct tensor_answer *a = &u->answer;
+	double error, squares = 0, max = 0;
+	uint64_t changed = 0;
 
-	for (uint32_t i = 0; i < n; i++)
-		wrong += x[i] != element(i, seq);
-	return wrong;
+	a->wrong = 0;
+	for (uint32_t i = 0; i < u->elems; i++) {
+		error = fabs((double)x[i] / (double)tensor_element(i, u->seq) - 1);
+		changed += error != 0;
+		a->wrong += !(error <= u->error);
+		max = fmax(max, error);
+		squares += error * error;
+	}
+	a->loss = (struct tensor_loss){
+		(double)changed / u->elems, max, sqrt(squares / u->elems),
+		u->compute != NULL ? tensor_compute_error(u->compute, u->seq) : 0};
+	a->wrong += a->loss.result > fmax(u->error, RESULT_ERROR);
+	u->seq++;
 }
 
 /* Load every element, as whoever uses the array does. */
@@ -96,9 +110,12 @@ void
 tensor_use(struct tensor_user *u, const float *x)
 {
 	u->answer.done = crpc_clock_ticks();
-	array_read(x, u->elems);
+	if (u->compute != NULL)
+		tensor_compute(u->compute, x);
+	else
+		array_read(x, u->elems);
 	u->answer.read = crpc_clock_ticks();
-	u->answer.wrong = array_compare(x, u->elems, u->seq++);
+	array_compare(u, x);
 }
 
 /* ---- side 0 ---- */
@@ -124,6 +141,7 @@ stages_of(const struct tensor_pass *t, double us[TENSOR_STAGES])
 	us[TENSOR_DESERIALIZE] = us_between(t->answer.received, t->answer.done);
 	us[TENSOR_TOTAL] = us_between(t->begin, t->answer.done);
 	us[TENSOR_READ] = us_between(t->answer.done, t->answer.read);
+	us[TENSOR_REQUEST] = us_between(t->begin, t->answer.read);
 }
 
 /* Passes for a while; sample[stage][pass]. Returns their number, or -errno. */
@@ -146,6 +164,7 @@ pass_all(struct tensor_lane *l, double (*sample)[PASSES_MAX])
 				(unsigned long)t.answer.wrong, l->elems);
 		if (seq < WARM)
 			continue;
+		l->report[0].loss = t.answer.loss;
 		stages_of(&t, us);
 		for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++)
 			sample[stage][n] = us[stage];
@@ -179,9 +198,15 @@ tensor_turn(struct app_lane *base, int side)
 
 	if (side == 0)
 		return client_turn(l);
-	l->user = (struct tensor_user){.elems = l->elems};
+	l->user = (struct tensor_user){.elems = l->elems,
+		.error = tensor_way(l)->form == TENSOR_BF16 ? HALF_ERROR : 0};
+	if (opt.compute != TENSOR_NOTHING) {
+		l->user.compute = tensor_compute_new(l->elems, opt.compute == TENSOR_FUSED);
+		rc = l->user.compute == NULL ? -ENOMEM : 0;
+	}
 	while (rc == 0 && crpc_load_acquire(&base->party->flag[0].over) == 0)
 		rc = tensor_way(l)->serve(l);
+	free(l->user.compute);
 	return rc == 0 ? 1 : tensor_fail(l, rc, "side 1: %s", strerror(-rc));
 }
 
@@ -203,33 +228,24 @@ median(const struct app_group *g, const struct app_lane *l, enum tensor_stage st
 	return app_series_median(&l->series[stage], g->trial.state);
 }
 
-/*
- * Share of memcpy()'s rate, which takes an array into shared memory, that a conversion moves bytes
- * at; 0 where there is none.
- */
-static double
-ratio_memcpy(const struct app_group *g, const struct app_lane *l, enum tensor_stage stage)
-{
-	double us = l->way == &tensor_bf16.base ? median(g, l, stage) : 0, copy = 0;
-
-	for (uint32_t i = 0; i < g->n; i++)
-		if (g->lane[i]->way == &tensor_f32_copied.base)
-			copy = median(g, g->lane[i], TENSOR_SERIALIZE);
-	return us > 0 ? HALF_TRAFFIC * copy / us : 0;
-}
-
 static void
 tensor_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 {
-	static const char *const keys[TENSOR_STAGES] = {"latency", "time_serialize", "time_send",
-		"time_receive", "time_deserialize", "time_read"};
+	const struct tensor_loss *loss = &((const struct tensor_lane *)l)->report[0].loss;
+	const char *const keys[TENSOR_STAGES] = {"latency", "time_serialize", "time_send",
+		"time_receive", "time_deserialize",
+		opt.compute == TENSOR_NOTHING ? "time_read" : "time_compute", "latency_request"};
+	uint32_t stages = opt.compute == TENSOR_NOTHING ? TENSOR_REQUEST : TENSOR_STAGES;
 	double line_ns = app_series_line_ns(&l->series[TENSOR_TOTAL], g->trial.state);
 	double total = median(g, l, TENSOR_TOTAL), place = median(g, g->lane[0], TENSOR_TOTAL);
 
-	app_row_set(row, "{s:I,s:s}", "size",
+	app_row_set(row, "{s:I,s:s,s:f,s:f,s:f}", "size",
 		(json_int_t)(((const struct tensor_lane *)l)->elems * sizeof(float)), "mode",
-		"sync");
-	for (uint32_t stage = 0; stage < TENSOR_STAGES; stage++) {
+		"sync", "changed", loss->changed, "error_max", loss->max, "error_rms", loss->rms);
+	if (opt.compute != TENSOR_NOTHING)
+		app_row_set(row, "{s:s,s:f,s:f}", "compute", computes[opt.compute], "error_result",
+			loss->result, "share_transport", total / median(g, l, TENSOR_REQUEST));
+	for (uint32_t stage = 0; stage < stages; stage++) {
 		app_row_series(row, keys[stage], &l->series[stage], &g->trial, "us");
 		if (stage == TENSOR_TOTAL)
 			app_row_ratio(row, "ratio_tensor",
@@ -237,14 +253,18 @@ tensor_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 										 : 0);
 	}
 	app_row_ratio(row, "ratio_line", total > 0 ? line_ns / (total * 1e3) : 0);
-	app_row_ratio(row, "ratio_memcpy_serialize", ratio_memcpy(g, l, TENSOR_SERIALIZE));
-	app_row_ratio(row, "ratio_memcpy_deserialize", ratio_memcpy(g, l, TENSOR_DESERIALIZE));
 }
 
 static const struct app_lane_ops lane_ops = {
 	.turn = tensor_turn, .keep = tensor_keep, .row = tensor_row};
 
 /* ---- the run ---- */
+
+static int
+check(void)
+{
+	return opt.compute == TENSOR_NOTHING ? 0 : tensor_compute_check(&opt.sizes);
+}
 
 static void
 lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *way, uint64_t size)
@@ -266,18 +286,24 @@ lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *w
 }
 
 static int
-target(struct rpb_run *run, const struct app_group *g)
+targets(struct rpb_run *run, const struct app_group *g)
 {
-	struct app_target t = {.what = "the array in place, total",
-		.bound = TARGET_US,
-		.at_most = true,
-		.unit = "us"};
+	struct app_target place = {"the array in place, total", 0, TARGET_US, true, .unit = "us"};
+	struct app_target half = {"bf16, greatest error of an element", 0, 100 * HALF_ERROR, true,
+		.counted = true, .unit = "%"};
+	const struct app_lane *l;
+	int rc = 0;
 
-	if (g->n == 0 || g->lane[0]->way != &tensor_f32.base ||
-		g->lane[0]->series[TENSOR_TOTAL].n == 0)
-		return 0;
-	t.value = median(g, g->lane[0], TENSOR_TOTAL);
-	return app_out_target(&run->party->out, &g->trial, &t);
+	for (uint32_t i = 0; rc == 0 && i < g->n; i++) {
+		l = g->lane[i];
+		place.value = median(g, l, TENSOR_TOTAL);
+		half.value = 100 * ((const struct tensor_lane *)l)->report[0].loss.max;
+		if (l->series[TENSOR_TOTAL].n != 0 &&
+			(l->way == &tensor_f32.base || l->way == &tensor_bf16.base))
+			rc = app_out_target(&run->party->out, &g->trial,
+				l->way == &tensor_bf16.base ? &half : &place);
+	}
+	return rc;
 }
 
 static int
@@ -293,7 +319,7 @@ run_size(struct rpb_run *run, uint64_t size)
 		lane_add(run, &g, ways[opt.transports.v[i]], size);
 	rc = app_group_run(&g);
 	if (rc == 0)
-		rc = target(run, &g);
+		rc = targets(run, &g);
 	app_group_fini(&g);
 	return rc;
 }
@@ -320,5 +346,6 @@ const struct rpb_layer rpb_layer_tensor = {
 		 "  msgpack_bin_zmq_*         one msgpack binary over ZeroMQ\n"
 		 "  msgpack_elements_zmq_*    msgpack element by element over ZeroMQ\n",
 	RPB_TABLES(&opt, opts, ways, CRPC_DIM(ways)),
+	.check = check,
 	.run = tensor_run,
 };

@@ -23,6 +23,8 @@
  *     takes the answer      <-- these times --
  */
 
+#include <string.h>
+
 #include "rpb.h"
 
 /** Bytes of an array. */
@@ -30,14 +32,15 @@
 /** Bytes of an address at most. */
 #define TENSOR_ADDR_MAX 128
 
-/** Stages of a pass, and series of a lane. READ comes after the others and is not in TOTAL. */
+/** Stages of a pass, and series of a lane. READ comes after those before, and is not in TOTAL. */
 enum tensor_stage {
 	TENSOR_TOTAL,
 	TENSOR_SERIALIZE,
 	TENSOR_SEND,
 	TENSOR_RECEIVE,
 	TENSOR_DESERIALIZE,
-	TENSOR_READ,
+	TENSOR_READ,    /**< Or the computation, if there is one. */
+	TENSOR_REQUEST, /**< All of it. */
 	TENSOR_STAGES,
 };
 
@@ -56,7 +59,13 @@ struct tensor_answer {
 	uint64_t received;
 	uint64_t done;
 	uint64_t read;
-	uint64_t wrong; /**< Elements that are not what was written. */
+	uint64_t wrong; /**< Elements that are not what the way may make of what was written. */
+	struct tensor_loss {
+		double changed; /**< Share of elements that are not what was written. */
+		double max;     /**< Relative errors: the greatest one, */
+		double rms;     /**< and the root of the mean of their squares. */
+		double result;  /**< The error of what was computed. */
+	} loss;
 };
 
 /** A pass as side 0 knows it in the end. */
@@ -70,12 +79,48 @@ struct tensor_pass {
 /** Side 1: who uses the arrays. */
 struct tensor_user {
 	uint32_t elems;
-	uint32_t seq; /**< Of the array that comes next. */
+	uint32_t seq;   /**< Of the array that comes next. */
+	double error;   /**< Relative, that the way may make; 0: none. */
+	struct tensor_compute *compute; /**< NULL: it reads each element. */
 	struct tensor_answer answer;
 };
 
 /** The array is there: note done, read it, note read, compare it. */
 void tensor_use(struct tensor_user *u, const float *x);
+
+/**
+ * Element i of array number seq: of either sign, within eight powers of two, with all 24 bits of
+ * mantissa, which few numbers of bf16 have.
+ */
+static inline float
+tensor_element(uint32_t i, uint32_t seq)
+{
+	uint32_t h = (i + seq * 40503) * 2654435761u, bits;
+	float x;
+
+	/* Sums of products must not see that a product alone repeats itself. */
+	h = (h ^ h >> 15) * 2246822519u;
+	h ^= h >> 13;
+	bits = (h & 0x807fffff) | (120 + (h >> 23 & 7)) << 23;
+	memcpy(&x, &bits, sizeof(x));
+	return x;
+}
+
+/* ---- tensor_compute.c: what side 1 computes of an array, if it is asked to ---- */
+
+/** In the order of --compute. */
+enum { TENSOR_NOTHING, TENSOR_SEPARATE, TENSOR_FUSED };
+
+struct tensor_compute;
+
+/** Before processes part: 0, or an exit code after one line. */
+int tensor_compute_check(const struct app_list *sizes);
+/** Weights for arrays of so many elements; NULL: no memory. free() frees it. */
+struct tensor_compute *tensor_compute_new(uint32_t elems, bool fused);
+/** A matrix product, an addition and an activation; the last two in one pass over it if fused. */
+void tensor_compute(struct tensor_compute *c, const float *x);
+/** The error of the last result, as part of it, compared with that of the array as written. */
+double tensor_compute_error(const struct tensor_compute *c, uint32_t seq);
 
 struct tensor_lane;
 
@@ -117,6 +162,7 @@ struct tensor_lane {
 	struct tensor_report {
 		struct app_report base;
 		double us[TENSOR_STAGES]; /**< Medians of the slice's passes. */
+		struct tensor_loss loss;  /**< Of the last pass. */
 	} report[APP_SIDES];
 	struct tensor_user user; /**< Side 1. */
 	char name[40];           /**< Unique on this host, for addresses. */

@@ -120,11 +120,11 @@ end_engine(struct app_lane *l, struct end *e, int side)
 {
 	bool needed = l->c->path == XB_EAGER && (side == 1 || l->c->both);
 	uint32_t which = needed ? l->c->engine : XB_CPU;
-	const struct crpc_unpack_conf conf = {.arg = which == XB_DMADEV ? l->c->opt->dma
-			: which == XB_GPUDEV                            ? l->c->opt->gpu
-									: NULL};
+	const char *arg = which == XB_DMADEV ? l->c->opt->dma
+		: which == XB_GPUDEV         ? l->c->opt->gpu
+					     : NULL;
 
-	e->engine = crpc_unpack_create(xb_engine_names[which], &conf);
+	e->engine = xb_unpack_create(needed ? l->c->unpack : XB_BATCHED, which, arg);
 	if (e->engine == NULL)
 		return app_lane_fail(l, -errno, "engine: %s", crpc_log_last());
 	e->unpacks = xb_engine_names[which];

@@ -76,7 +76,8 @@ run_all(struct xb_run *run)
 	const struct xb_opt *o = run->opt;
 	struct app_case p = xb_options_case(o);
 	const struct app_axis axes[] = {{&o->directions, &p.both}, {&o->chunks, &p.chunk},
-		{&o->windows, &p.window}, {&o->rails, &p.rails}, {&o->engines, &p.engine}};
+		{&o->windows, &p.window}, {&o->rails, &p.rails}, {&o->engines, &p.engine},
+		{&o->unpacks, &p.unpack}};
 	int rc = 0;
 
 	for (uint32_t s = 0; s < o->sizes.n; s++) {
@@ -128,6 +129,7 @@ main(int argc, char **argv)
 		return APP_EXIT_OK;
 	app_args_split(&args, argc, argv, true);
 	crpc_unpack_dmadev_register();
+	xb_unpack_register();
 #ifdef XB_HAVE_GPUDEV
 	crpc_unpack_gpudev_register();
 #endif

@@ -92,6 +92,8 @@ xb_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 			p->path != XB_EAGER            ? NULL
 				: x->engine[0] != '\0' ? x->engine
 						       : xb_engine_names[XB_CPU]);
+	if (p->transport == XB_BULK && p->path == XB_EAGER)
+		app_row_set(row, "{s:s}", "unpack", xb_unpack_names[p->unpack]);
 	if (p->transport >= XB_PLAIN)
 		app_row_set(row, "{s:i,s:b}", "ops", p->ops, "fused", !p->separate);
 	app_row_figure(row, "bandwidth", &f, "GB/s");

@@ -11,6 +11,7 @@
  *     main.c      the two sides, buffers, every case of the command line
  *     options.c   what is measured: every combination of the lists is a case
  *     lane*.c     what moves messages: lib/bulk, memcpy, UCX, ZeroMQ; arrays: lib/tensor_bulk
+ *     unpack.c    how an engine of lib/bulk gets its chunks, if not as it wants them
  *     group.c     lanes that are compared, and the content of their messages
  *     targets.c   what has to be reached; tune.c: which chunk and window are best;
  *                 arrays.c: what arrays with operations cost beside their bytes alone
@@ -34,6 +35,15 @@
 
 enum xb_path { XB_EAGER, XB_WRITE, XB_READ, XB_PATHS };
 enum xb_engine { XB_CPU, XB_DMADEV, XB_GPUDEV, XB_ENGINES };
+/** How chunks get to the engine: as lib/bulk does it, or otherwise, for comparison. */
+enum xb_unpack {
+	XB_BATCHED, /**< A job for each, started together once per turn. */
+	XB_LIST,    /**< In fragments, which are one job that is started at once. */
+	XB_EACH_PIECE, /**< In fragments, each a job that is started at once. */
+	XB_SYNC,    /**< A job for each that is waited for. */
+	XB_REMADE,  /**< An engine for each. */
+	XB_UNPACKS
+};
 enum xb_transport {
 	XB_BULK,
 	XB_MEMCPY,
@@ -49,6 +59,7 @@ enum xb_stage { XB_POST, XB_WIRE, XB_UNPACK, XB_CONSUME, XB_STAGES };
 
 extern const char *const xb_path_names[XB_PATHS + 1];
 extern const char *const xb_engine_names[XB_ENGINES + 1];
+extern const char *const xb_unpack_names[XB_UNPACKS + 1];
 
 /** Buffers of a side: depth messages of size bytes each. */
 struct xb_mem {
@@ -57,7 +68,8 @@ struct xb_mem {
 
 /** The command line. */
 struct xb_opt {
-	struct app_list sizes, chunks, windows, rails, engines, paths, directions, transports;
+	struct app_list sizes, chunks, windows, rails, engines, unpacks, paths, directions;
+	struct app_list transports;
 	struct app_length length;
 	uint64_t depth, ops;
 	bool verify, tune;
@@ -105,6 +117,7 @@ struct app_case {
 	uint32_t transport; /**< enum xb_transport. */
 	uint32_t path;      /**< enum xb_path. */
 	uint32_t engine;    /**< enum xb_engine. */
+	uint32_t unpack;    /**< enum xb_unpack. */
 	uint64_t size;
 	uint32_t chunk, window, rails;
 	uint32_t depth; /**< Messages open at a time in one direction. */
@@ -272,6 +285,15 @@ void xb_row(const struct app_group *g, const struct app_lane *l, json_t *row);
 int xb_targets(struct xb_run *run);
 int xb_tune(struct xb_run *run);
 int xb_arrays(struct xb_run *run);
+
+/* ---- unpack.c ---- */
+
+struct crpc_unpack;
+
+/** Before threads start. */
+void xb_unpack_register(void);
+/** An engine, used that way; arg as in struct crpc_unpack_conf. NULL with errno. */
+struct crpc_unpack *xb_unpack_create(enum xb_unpack how, enum xb_engine engine, const char *arg);
 
 /* ---- options.c ---- */
 

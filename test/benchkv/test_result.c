@@ -240,7 +240,7 @@ json_line_has_every_key(void **state)
 {
 	static const char *const texts[] = {
 		"app", "version", "commit", "cpu", "lcores", "state", "record", "backend"};
-	static const char *const quantiles[] = {"p50", "p90", "p99", "p999", "max"};
+	static const char *const quantiles[] = {"mean", "p50", "p90", "p99", "p999", "max"};
 	struct kv_conditions cond = {
 		.app = "benchkv", .backend = "copyrpc", .state = APP_STATE_NEAR};
 	struct kv_options opt = {.keys = 1024};

@@ -214,6 +214,14 @@ def dma():
         print('DPDK has no dma_skeleton: not tested')
         return
     check('dmadev with one', r.returncode == 0 and ' dmadev ' in r.stdout, r.stdout[-1000:] + r.stderr)
+    unpacked('dmadev', r=run('0,1', args + ['--engine', 'dmadev', '--unpack', 'all'], ['--vdev=dma_skeleton']))
+
+
+def unpacked(engine, r):
+    """Every way to give it chunks, proved slice by slice."""
+    ways = [way for way in ('batched', 'list', 'each', 'sync', 'remade') if f' {engine} {way} ' in
+            re.sub(' +', ' ', r.stdout)]
+    check(f'{engine} in every way', r.returncode == 0 and len(ways) == 5, f'{ways} {r.stdout[-2000:]} {r.stderr}')
 
 
 def gpu():
@@ -229,6 +237,8 @@ def gpu():
           (r.returncode == 0 and ' gpudev ' in r.stdout), r.stdout[-1000:] + r.stderr)
     r = run('0,1', args + ['--engine', 'cpu,gpudev', '--gpu', '0'], LD_LIBRARY_PATH=os.path.dirname(fake_cuda))
     check('gpudev', r.returncode == 0 and ' gpudev ' in r.stdout, r.stdout[-1000:] + r.stderr)
+    unpacked('gpudev', r=run('0,1', args + ['--engine', 'gpudev', '--gpu', '0', '--unpack', 'all'],
+                             LD_LIBRARY_PATH=os.path.dirname(fake_cuda)))
 
 
 def ucx_loses_its_device():

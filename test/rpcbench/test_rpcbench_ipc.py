@@ -177,7 +177,8 @@ def main():
                 problem(f'pictures: {pictures}')
         rows = measure(program, tmp, ['--size', '8,16384', '--depth', '3', '--percentiles'],
                        [(t, m, 1, s) for t in built for m in ('sync', 'async') for s in (8, 16384)])
-        lat = [list(row['lat_ns'].values()) for row in rows if row['mode'] == 'sync' and 'lat_ns' in row]
+        rows = [row['lat_ns'] for row in rows if row['mode'] == 'sync' and 'lat_ns' in row]
+        lat = [[row[q] for q in ('p50', 'p90', 'p99', 'p999', 'max')] for row in rows]
         if not lat or any(v != sorted(v) or v[0] <= 0 for v in lat):
             problem(f'percentiles: {lat}')
         r = run(program, ['ipc'] + SHORT + ['--mode', 'sync', '--transport', 'ipc', '--counters'])

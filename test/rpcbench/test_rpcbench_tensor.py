@@ -3,6 +3,7 @@
 """rpcbench tensor from outside: every way that is built passes arrays whose elements are all compared; each result
 line has the keys that readers count on, and the stages add up; a killed second process ends it in time; nothing is
 left behind."""
+import ctypes
 import glob
 import json
 import os
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 
-KEYS = ['layer', 'transport', 'size', 'latency', 'time_read', 'ratio_tensor', 'ratio_line', 'ratio_memcpy_serialize']
+KEYS = ['layer', 'transport', 'size', 'latency', 'time_read', 'ratio_tensor', 'ratio_line']
 STAGES = ['serialize', 'send', 'receive', 'deserialize']
 OURS = ['tensor_f32', 'tensor_f32_copied', 'tensor_bf16']
 PEERS = [f'{form}_zmq_{way}' for form in ('raw', 'msgpack_bin', 'msgpack_elements') for way in ('ipc', 'tcp')]
@@ -65,21 +66,52 @@ def measure(program, ways, size, args=()):
         r = run(program, ['--size', str(size), '--slice-ms', '1', '--repeat', '2', '--json', out, *args])
         if r.returncode != 0:
             problem(f'{size} {args}: code {r.returncode}, {r.stdout[-2000:]} {r.stderr[-2000:]}')
-            return
+            return []
         rows = [json.loads(line) for line in open(out)]
     results = {row['transport']: row for row in rows if row['record'] == 'result'}
+    verdict = [row['verdict'] for row in rows if row['record'] == 'target' and 'bf16' in row['target']]
+    if verdict != ['pass'] * ('tensor_bf16' in ways):
+        problem(f'{size}: bf16 is judged {verdict}')
     if set(results) != set(ways):
         problem(f'{size} {args}: results of {sorted(results)}')
-        return
+        return []
     for way in ways:
         row = results[way]
-        lacking = [k for k in KEYS if k not in row]
+        lacking = [k for k in KEYS if k not in row and ('compute' not in row or k != 'time_read')]
         if lacking or row['size'] != size or row['latency']['unit'] != 'us':
             problem(f'{size}: incomplete, {lacking} {row}')
         # Of the fastest slices: each stage's is part of some pass, so none is longer than the longest total.
         longest = row['latency']['max']
+        lossy = way == 'tensor_bf16'
+        if lossy != (row['changed'] > 0.9 and 0.0005 < row['error_rms'] <= row['error_max'] <= 1 / 256) or \
+                not lossy and row['changed'] + row['error_max'] != 0:
+            problem(f'{size}: {way} changed {row["changed"]} by {row["error_rms"]} to {row["error_max"]}')
         if not longest > 0 or any(row[f'time_{s}']['min'] > longest for s in STAGES):
             problem(f'{size}: a stage of {way} takes longer than the whole')
+    return list(results.values())
+
+
+def computed(program, ways):
+    """The result of a computation is right by every way; without OpenBLAS it is refused."""
+    for args in (['--size', '4004'],) if blas() else (['--size', '4004'], []):
+        r = run(program, ['--compute', 'fused', *args])
+        if r.returncode != 2 or ('multiple of 4000' if args else 'install libopenblas0') not in r.stderr or \
+                r.stderr.count('\n') != 1:
+            problem(f'--compute {args}: code {r.returncode}, {r.stderr!r}')
+    for how in ('separate', 'fused') if blas() else ():
+        for row in measure(program, ways, 400000, ['--compute', how]):
+            low, high = (1e-4, 1 / 256) if row['transport'] == 'tensor_bf16' else (1e-9, 1e-5)
+            if row['compute'] != how or not low < row['error_result'] < high or \
+                    not 0 < row['share_transport'] < 1 or row['time_compute']['median'] <= 0:
+                problem(f'--compute {how}: {row}')
+
+
+def blas():
+    try:
+        ctypes.CDLL('libopenblas.so.0')
+        return True
+    except OSError:
+        return False
 
 
 def killed(program):
@@ -129,6 +161,7 @@ def main():
     measure(program, ways, 400000)
     measure(program, OURS, 4, ['--transport', ','.join(OURS)])
     measure(program, OURS[:1], 10000000, ['--transport', OURS[0]])
+    computed(program, ways)
     killed(program)
     if 'raw_zmq_tcp' in ways:
         killed_far_end(program)

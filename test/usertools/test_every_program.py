@@ -8,6 +8,7 @@ Arguments: source root, build root, version."""
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -170,6 +171,25 @@ def report(tools, build, tmp):
     refuses('crpc-report: no results', tool, '--pages', '--out', tmp)
 
 
+def quoted(tools, tmp):
+    """A page of other experiments' rows: what is computed is right, and what has no row is not answered."""
+    source, out = os.path.join(os.path.dirname(tools), 'doc/results'), os.path.join(tmp, 'quoted')
+    shutil.copytree(source, out, ignore=lambda _, names: [n for n in names if not n.endswith('.jsonl')])
+
+    def page():
+        r = run(os.path.join(tools, 'crpc-report'), '--pages', '--only', 'stack', '--out', out)
+        with open(os.path.join(out, 'stack.md')) as f:
+            return r, f.read()
+    r, text = page()
+    layers = [line.split(' | ') for line in text.splitlines() if line.startswith('| ') and 'ns each' not in line][1:]
+    check('crpc-report: rows of other experiments', r.returncode == 0 and os.listdir(out).count('rings.md') == 0 and
+          len(layers) == 6 and all(abs(float(c[3]) * float(c[4]) - 1000) < 20 for c in layers), text + r.stderr)
+    os.unlink(os.path.join(out, 'flux.jsonl'))
+    r, text = page()
+    check('crpc-report: rows of other experiments that are not there', r.returncode == 1 and
+          'Not answered here: flux: no row' in text, text + r.stderr)
+
+
 def interrupted(tools, tmp):
     """A fake benchkv that runs until the signal comes."""
     folder = os.path.join(tmp, 'apps/benchkv')
@@ -199,6 +219,7 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         result_tools(tools, tmp)
         report(tools, build, tmp)
+        quoted(tools, tmp)
         interrupted(tools, tmp)
     print(f'{bad} failures')
     return bad != 0

@@ -116,7 +116,8 @@ printf '       Value     Percentile TotalCount 1/(1-Percentile)\n\n' >"$tmp/empt
 expect_status 2 "$tools/crpc-plot" "$tmp/empty.hgrm"
 if command -v gnuplot >/dev/null; then
 	"$tools/crpc-plot" -o "$tmp/a.svg" --title "it's \"quoted\"" "$tmp/a.hgrm=one" \
-		"$tmp/empty.hgrm" 2>/dev/null || fail "crpc-plot failed"
+		"$tmp/empty.hgrm" >"$tmp/out" 2>/dev/null || fail "crpc-plot failed"
+	grep -q 'a.hgrm: modes at us: .*(' "$tmp/out" || fail "crpc-plot names no modes: $(cat "$tmp/out")"
 	grep -q '</svg>' "$tmp/a.svg" || fail "crpc-plot wrote no picture"
 	grep -q '>one<' "$tmp/a.svg" || fail "crpc-plot lost the label"
 fi

@@ -14,6 +14,7 @@
 
 #include "app_fail.h"
 #include "crpc_clock.h"
+#include "crpc_unpack.h"
 #include "xb.h"
 
 #define SIZE 10000u /* no multiple of a word's eight bytes and more */
@@ -108,6 +109,7 @@ options_have_defaults_and_ranges(void **state)
 	static const char *const bad[][2] = {{"--size", "4095"}, {"--size", "2Gi"},
 		{"--chunk", "5000"}, {"--chunk", "2048"}, {"--window", "0"}, {"--window", "257"},
 		{"--rails", "9"}, {"--path", "fast"}, {"--engine", "fpga"}, {"--depth", "17"},
+		{"--unpack", "later"},
 		{"--json", "/nowhere/x"}, {"--frobnicate", "1"}};
 	struct xb_opt o;
 	uint32_t i;
@@ -125,6 +127,48 @@ options_have_defaults_and_ranges(void **state)
 		if (parse(&o, bad[i][0], bad[i][1]) != APP_EXIT_USAGE)
 			fail_msg("%s %s was taken", bad[i][0], bad[i][1]);
 	app_fail_hold(false);
+}
+
+/*
+ * However a chunk gets to the engine its pieces are where they belong, cut or whole, until the job
+ * is done; an engine is made for each chunk where that is asked for, and only there.
+ */
+static void
+unpacks_the_same_in_every_way(void **state)
+{
+	enum { LEN = 1 << 20, FIRST = 3 * 8192 + 5 };
+	uint8_t *src = malloc(LEN), *dst = malloc(LEN);
+	const struct crpc_unpack_desc desc[] = {{.src = src, .dst = dst, .len = FIRST},
+		{.src = src + FIRST, .dst = dst + FIRST, .len = LEN - FIRST}};
+	struct crpc_unpack *u;
+	uint64_t job[3], made;
+	uint32_t how, i;
+
+	xb_unpack_register();
+	for (how = 0; how < XB_UNPACKS; how++) {
+		u = xb_unpack_create(how, XB_CPU, NULL);
+		assert_non_null(u);
+		assert_int_equal(crpc_unpack_attach(u, src, LEN), 0);
+		xb_fill(src, LEN, how);
+		memset(dst, 0, LEN);
+		made = crpc_unpack_states_made();
+		for (i = 0; i < 3; i++) {
+			assert_int_equal(crpc_unpack_submit(u, desc, 2, &job[i]), 0);
+			if (how == XB_REMADE && i < 2) { /* one at a time */
+				assert_int_equal(crpc_unpack_submit(u, desc, 2, &job[2]), -EAGAIN);
+				assert_int_equal(crpc_unpack_done(u, job[i]), 0);
+			}
+		}
+		crpc_unpack_kick(u);
+		assert_int_equal(crpc_unpack_done(u, job[2]), 0);
+		assert_int_equal(xb_compare(dst, LEN, how), 0);
+		assert_int_equal(crpc_unpack_states_made() - made, how == XB_REMADE ? 3 : 0);
+		assert_int_equal(crpc_unpack_stop(u), 0);
+		crpc_unpack_detach(u, src);
+		crpc_unpack_free(u);
+	}
+	free(src);
+	free(dst);
 }
 
 /* ---- a group ---- */
@@ -190,6 +234,7 @@ main(void)
 		cmocka_unit_test(ratio_is_of_one_state),
 		cmocka_unit_test(bound_names_what_stopped_most),
 		cmocka_unit_test(options_have_defaults_and_ranges),
+		cmocka_unit_test(unpacks_the_same_in_every_way),
 		cmocka_unit_test(group_leaves_out_what_fails),
 	};
 
