@@ -228,7 +228,8 @@ void
 rig_qp_open(struct rig_host *h, struct rig_qp *q, const struct rig_qp_conf *conf)
 {
 	struct rig_qp_conf c = conf != NULL ? *conf : (struct rig_qp_conf){0};
-	struct sm_qp_attr attr = {.uidx = 0x1234, .user = h, .dc_key = c.dc_key};
+	struct sm_qp_attr attr = {.uidx = 0x1234, .user = h, .dc_key = c.dc_key,
+		.bad_streams = c.bad_streams};
 
 	memset(q, 0, sizeof(*q));
 	q->host = h;

@@ -185,6 +185,7 @@ qp_clear(struct sm_nic *nic, struct sm_qp *qp)
 	sm_qp_way(nic, qp);
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->dc.life = nic->dc_lives++;
+	qp->dc.nbad = 0;
 	qp->state = IBV_QPS_RESET;
 }
 
@@ -431,12 +432,13 @@ sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out)
 	sm_unlock(nic);
 }
 
-/* A send WQE is flushed. Some cards say so only where a completion was asked for. */
-static void
-flush_one(struct sm_nic *nic, struct sm_qp *qp, uint16_t bb, uint8_t op, bool signaled)
+void
+sm_sq_error(struct sm_nic *nic, struct sm_qp *qp, const struct sm_swr *w)
 {
-	if (signaled || !nic->attr.flush_signalled)
-		sm_cq_error(nic, qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, bb, op);
+	/* Some cards report a flush only where a completion was asked for. */
+	if (w->syndrome != MLX5_CQE_SYNDROME_WR_FLUSH_ERR || w->signaled ||
+		!nic->attr.flush_signalled)
+		sm_cq_error(nic, qp, MLX5_CQE_REQ_ERR, w->syndrome, w->bb, w->op);
 }
 
 /* Everything posted to the send queue and not completed. */
@@ -446,9 +448,10 @@ flush_sq(struct sm_nic *nic, struct sm_qp *qp)
 	uint32_t n = 0;
 
 	for (; qp->req.wr_done != qp->req.wr_tx; qp->req.wr_done++, n++) {
-		const struct sm_swr *w = &qp->req.swr[qp->req.wr_done & (qp->made.sq_nwqebb - 1)];
+		struct sm_swr *w = &qp->req.swr[qp->req.wr_done & (qp->made.sq_nwqebb - 1)];
 
-		flush_one(nic, qp, w->bb, w->op, w->signaled);
+		w->syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+		sm_sq_error(nic, qp, w);
 	}
 	if (qp->made.sq_nwqebb == 0)
 		return n;
@@ -460,8 +463,12 @@ flush_sq(struct sm_nic *nic, struct sm_qp *qp)
 			qp->made.sq_buf + (qp->req.taken & (qp->made.sq_nwqebb - 1)) * SM_WQEBB;
 		uint32_t nbb = ((sm_be32(wqe + 4) & 0x3f) + 3) / 4;
 
-		flush_one(nic, qp, qp->req.taken, wqe[3],
-			(wqe[11] & MLX5_WQE_CTRL_CQ_UPDATE) != 0);
+		sm_sq_error(nic, qp, &(struct sm_swr){
+			.bb = qp->req.taken,
+			.op = wqe[3],
+			.syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
+			.signaled = (wqe[11] & MLX5_WQE_CTRL_CQ_UPDATE) != 0,
+		});
 		if (nbb == 0 || nbb > (uint16_t)(qp->req.head - qp->req.taken))
 			nbb = 1;
 		qp->req.taken = (uint16_t)(qp->req.taken + nbb);
