@@ -92,7 +92,7 @@ query_srq(struct uv_ctx *ctx, struct uv_call *call)
 #define QP_DC_FLAGS (MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI)
 #define QP_FLAGS                                                                                   \
 	(MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE |                               \
-			MLX5_QP_FLAG_UAR_PAGE_INDEX | QP_DC_FLAGS)
+			MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_DCI_STREAM | QP_DC_FLAGS)
 
 /* What a program asks for, and the type that it is; 0: none of ours. */
 static const struct qp_type {
@@ -165,6 +165,13 @@ qp_attr(const struct uv_call *call, const struct ib_uverbs_ex_create_qp *req,
 			req->max_send_sge > UV_SGE_MAX || req->max_recv_sge > UV_SGE_MAX)
 		return EINVAL;
 	attr->uidx = drv->uidx;
+	if ((drv->flags & MLX5_QP_FLAG_DCI_STREAM) != 0) {
+		if (attr->type != SM_DCI ||
+			drv->dci_streams.log_num_concurent > SM_DCI_STREAMS_LOG ||
+			drv->dci_streams.log_num_errored > SM_DCI_STREAMS_LOG)
+			return EINVAL;
+		attr->bad_streams = 1u << drv->dci_streams.log_num_errored;
+	}
 	if (attr->type == SM_DCT) {
 		attr->dc_key = drv->access_key;
 		return 0;
