@@ -310,23 +310,19 @@ query_gid_entry(struct uv_ctx *ctx, const struct attrs *set)
 #define HCA_CAP_GROUPS (UINT64_C(0x1d) | 1u << 0xc | 1u << 0x1a | UINT64_C(1) << 0x20)
 
 #define LOG_RD_ATOM 4
-_Static_assert(UV_RD_ATOM_MAX == 1 << LOG_RD_ATOM, "log_max_ra_req_dc");
+_Static_assert(UV_RD_ATOM_MAX == 1 << LOG_RD_ATOM, "log_max_ra");
 
-/* Bits of the general group that are not 0; of the others it is none. */
-static const struct {
-	uint16_t at, value;
-	uint8_t bits;
-} hca_caps[] = {
-	{0x122, 1, 1},           /* qpc_extension */
-	{0x12a, LOG_RD_ATOM, 6}, /* log_max_ra_req_dc */
-	{0x13a, LOG_RD_ATOM, 6}, /* log_max_ra_res_dc */
-	{0x14a, LOG_RD_ATOM, 6}, /* log_max_ra_req_qp */
-	{0x15a, LOG_RD_ATOM, 6}, /* log_max_ra_res_qp */
-	{0x1b8, 1, 8},           /* num_ports */
-	{0x1fc, 1, 4},           /* cqe_version */
-	{0x21a, 1, 1},           /* dct */
-	{0x21e, 1, 1},           /* atomic */
-	{0x23d, 7, 3},           /* ud, uc, rc */
+/* What there is of the general group; of the others there is nothing. */
+static const uint8_t hca_caps[] = {
+	[0x24] = 0x20,        /* qpc_extension */
+	[0x25] = LOG_RD_ATOM, /* log_max_ra_req_dc */
+	[0x27] = LOG_RD_ATOM, /* log_max_ra_res_dc */
+	[0x29] = LOG_RD_ATOM, /* log_max_ra_req_qp */
+	[0x2b] = LOG_RD_ATOM, /* log_max_ra_res_qp */
+	[0x37] = 1,           /* num_ports */
+	[0x3f] = 1,           /* cqe_version */
+	[0x43] = 0x22,        /* dct, atomic */
+	[0x47] = 7,           /* ud, uc, rc */
 };
 
 /* A field of whole bytes of a command. */
@@ -360,19 +356,14 @@ devx_other(struct uv_ctx *ctx, const struct attrs *set)
 	union uv_bytes cmd;
 	uint32_t opcode = cmd_read(set, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &cmd);
 	uint64_t group = cmd_field(&cmd, 6, 2) >> 1; /* op_mod; the last bit: of now, or at most */
-	uint32_t at;
 
 	(void)ctx;
 	if (opcode != CMD_QUERY_HCA_CAP)
 		return sm_refuse(EOPNOTSUPP, "device command 0x%x", opcode);
 	if (group >= 64 || (HCA_CAP_GROUPS >> group & 1) == 0)
 		return sm_refuse(EOPNOTSUPP, "QUERY_HCA_CAP of group 0x%x", (uint32_t)group);
-	for (uint32_t i = 0; group == 0 && i < CRPC_DIM(hca_caps); i++)
-		for (uint32_t bit = 0; bit < hca_caps[i].bits; bit++)
-			if ((hca_caps[i].value >> bit & 1) != 0) {
-				at = hca_caps[i].at + hca_caps[i].bits - 1u - bit;
-				answer[16 + at / 8] |= (uint8_t)(0x80 >> at % 8);
-			}
+	if (group == 0)
+		memcpy(answer + 16, hca_caps, sizeof(hca_caps));
 	return out != NULL && put_attr(set, out->attr_id, answer,
 				       (uint32_t)crpc_min(out->len, sizeof(answer)))
 		? 0

@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <linux/netlink.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -31,6 +32,7 @@
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/rdma_netlink.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 
 #include "crpc_util.h"
@@ -233,6 +235,70 @@ TEST(capabilities_are_answered_without_devx)
 	assert_int_equal(query_hca_cap(ctx->cmd_fd, 0x100, 0x7fff, out, sizeof(out)), EOPNOTSUPP);
 	assert_int_equal(query_hca_cap(ctx->cmd_fd, 0x10b, 0, out, sizeof(out)), EOPNOTSUPP);
 	ibv_close_device(ctx);
+}
+
+/* ---- netlink ---- */
+
+struct nl_request {
+	struct nlmsghdr hdr;
+	struct nlattr attr;
+	uint32_t value;
+};
+
+/* The error that a request gets, or -1: something else. 1: it does not get to the kernel's side. */
+static int
+nl_ask(int fd, const void *req, size_t len)
+{
+	const struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
+	_Alignas(struct nlmsghdr) uint8_t buf[4096];
+	const struct nlmsghdr *hdr = (const void *)buf;
+	const struct nlmsgerr *err = NLMSG_DATA(hdr);
+	ssize_t n;
+
+	if (sendto(fd, req, len, 0, (const void *)&kernel, sizeof(kernel)) != (ssize_t)len) {
+		assert_int_equal(errno, ECONNREFUSED);
+		return 1;
+	}
+	n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+	assert_true(n >= (ssize_t)sizeof(*hdr) && hdr->nlmsg_len <= (size_t)n);
+	return hdr->nlmsg_type == NLMSG_ERROR ? -err->error : -1;
+}
+
+/* Requests that are cut, lie about lengths or name what is not there; and of another socket. */
+TEST(netlink_requests_are_checked)
+{
+	struct nl_request req = {
+		.hdr = {.nlmsg_len = sizeof(req), .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
+			.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET)},
+		.attr = {.nla_len = NLA_HDRLEN + 4, .nla_type = RDMA_NLDEV_ATTR_DEV_INDEX},
+	}, bad;
+	int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_RDMA);
+	int own = socket(AF_NETLINK, SOCK_RAW, NETLINK_USERSOCK);
+
+	assert_true(fd >= 0 && own >= 0);
+	assert_int_equal(nl_ask(fd, &req, sizeof(req)), -1);
+	for (size_t len = 1; len < sizeof(req); len++) /* The length in it is more. */
+		assert_int_equal(nl_ask(fd, &req, len), 1);
+	for (uint32_t len = 0; len < 256; len++) {
+		bad = req;
+		bad.attr.nla_len = (uint16_t)(len * 257);
+		assert_true(nl_ask(fd, &bad, sizeof(bad)) <= 0);
+	}
+	bad = req;
+	bad.hdr.nlmsg_len = 1;
+	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), 1);
+	bad = req;
+	bad.value = 7; /* No such device. */
+	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), EINVAL);
+	bad = req;
+	bad.hdr.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_PORT_GET);
+	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), EINVAL); /* Without a port. */
+	bad.hdr.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, 1023);
+	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), EOPNOTSUPP);
+	bad.hdr.nlmsg_type = NLMSG_DONE;
+	assert_int_equal(nl_ask(own, &bad, sizeof(bad)), 1);
+	close(own);
+	close(fd);
 }
 
 /* ---- objects ---- */
