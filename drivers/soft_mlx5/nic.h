@@ -36,6 +36,7 @@
 #include <stdio.h>
 
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
 
 #include "soft_mlx5.h"
 
@@ -188,12 +189,7 @@ struct sm_qp_attr {
  */
 struct sm_qp_mod {
 	uint32_t mask;
-	uint16_t dlid;
-	uint8_t dgid[16];
-	bool is_global;
-	uint8_t sgid_index;
-	uint8_t sl, traffic_class, hop_limit;
-	uint32_t flow_label;
+	struct ib_uverbs_qp_dest dest;
 	uint32_t qkey;
 	uint32_t rq_psn;
 	uint32_t sq_psn;

@@ -321,7 +321,8 @@ values_check(const struct sm_nic *nic, const struct sm_qp_mod *m)
 			(ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most))
 			return EINVAL;
 	/* As the kernel. */
-	return (m->mask & IBV_QP_AV) != 0 && nic->attr.grh_required && !m->is_global ? EINVAL : 0;
+	return (m->mask & IBV_QP_AV) != 0 && nic->attr.grh_required && !m->dest.is_global ? EINVAL
+											  : 0;
 }
 
 static void
@@ -341,13 +342,7 @@ attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m
 	TAKE(IBV_QP_RQ_PSN, rq_psn);
 	TAKE(IBV_QP_SQ_PSN, sq_psn);
 	TAKE(IBV_QP_PKEY_INDEX, pkey_index);
-	TAKE(IBV_QP_AV, dlid);
-	TAKE(IBV_QP_AV, is_global);
-	TAKE(IBV_QP_AV, sgid_index);
-	TAKE(IBV_QP_AV, sl);
-	TAKE(IBV_QP_AV, traffic_class);
-	TAKE(IBV_QP_AV, hop_limit);
-	TAKE(IBV_QP_AV, flow_label);
+	TAKE(IBV_QP_AV, dest);
 	TAKE(IBV_QP_PORT, port);
 	TAKE(IBV_QP_PATH_MTU, path_mtu);
 	TAKE(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
@@ -357,12 +352,10 @@ attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m
 	TAKE(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
 	TAKE(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
 #undef TAKE
-	if ((m->mask & IBV_QP_AV) != 0)
-		memcpy(a->dgid, m->dgid, sizeof(a->dgid));
 	a->mask |= m->mask;
-	kind = a->is_global ? sm_gid_kind(nic, a->sgid_index) : 0;
+	kind = a->dest.is_global ? sm_gid_kind(nic, a->dest.sgid_index) : 0;
 	qp->mtu_shift = (uint8_t)(a->path_mtu != 0 ? 7 + a->path_mtu : 12);
-	qp->headers = SM_WIRE_BASE + (a->is_global ? SM_WIRE_GRH : 0);
+	qp->headers = SM_WIRE_BASE + (a->dest.is_global ? SM_WIRE_GRH : 0);
 	if (qp->kind->sends != SM_SENDS_TO_TARGETS) {
 		qp->dest_qpn = a->dest_qpn & SM_PSN_MASK;
 		sm_qp_names(nic, qp, kind);
