@@ -94,6 +94,12 @@ device_info(struct answer *a, uint32_t n, bool of_port)
 	}
 }
 
+static bool
+is_dump(const union request *r)
+{
+	return (r->hdr.nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
+}
+
 /* A number in a request; UINT32_MAX: it has none. */
 static uint32_t
 asked(const union request *r, uint16_t type)
@@ -110,32 +116,42 @@ asked(const union request *r, uint16_t type)
 	return value;
 }
 
-/* One device or port, or all; else whether it failed, if that is asked for or it did. */
-static void
-answer(struct answer *a, const union request *r, const struct nlmsghdr *to)
+/* One device or port, or all of them. 0 or an errno value. */
+static int
+answer(struct answer *a, const union request *r)
 {
-	uint32_t op = RDMA_NL_GET_OP(to->nlmsg_type), n = asked(r, RDMA_NLDEV_ATTR_DEV_INDEX);
-	bool dump = (to->nlmsg_flags & NLM_F_DUMP) == NLM_F_DUMP;
-	bool port = op == RDMA_NLDEV_CMD_PORT_GET;
-	struct nlmsgerr result = {.msg = *to};
+	uint32_t op = RDMA_NL_GET_OP(r->hdr.nlmsg_type), n = asked(r, RDMA_NLDEV_ATTR_DEV_INDEX);
+	bool dump = is_dump(r), port = op == RDMA_NLDEV_CMD_PORT_GET;
 
-	/* By the first two libibverbs asks for what it then finds in sysfs. */
-	if (op == RDMA_NLDEV_CMD_GET_CHARDEV || op == RDMA_NLDEV_CMD_SYS_GET)
-		result.error = -EOPNOTSUPP;
-	else if (op != RDMA_NLDEV_CMD_GET && !port)
-		result.error = -sm_refuse(EOPNOTSUPP, "command %u of NETLINK_RDMA", op);
-	else if (!dump && (n >= sm_ports() || (port && asked(r, RDMA_NLDEV_ATTR_PORT_INDEX) != 1)))
-		result.error = -EINVAL;
-	for (uint32_t i = 0; result.error == 0 && i < sm_ports(); i++)
-		if (dump || i == n) {
-			message(a, to, to->nlmsg_type, dump ? NLM_F_MULTI : 0);
-			device_info(a, i, port);
-		}
-	if (result.error == 0 && dump) {
-		message(a, to, NLMSG_DONE, NLM_F_MULTI);
+	if (op == RDMA_NLDEV_CMD_SYS_GET) {
+		message(a, &r->hdr, r->hdr.nlmsg_type, 0);
+		attribute(a, RDMA_NLDEV_SYS_ATTR_COPY_ON_FORK, &(uint8_t){1}, 1);
+		return 0;
+	}
+	if (op == RDMA_NLDEV_CMD_GET_CHARDEV) /* libibverbs then looks into sysfs. */
+		return EOPNOTSUPP;
+	if (op != RDMA_NLDEV_CMD_GET && !port)
+		return sm_refuse(EOPNOTSUPP, "command %u of NETLINK_RDMA", op);
+	if (!dump && (n >= sm_ports() || (port && asked(r, RDMA_NLDEV_ATTR_PORT_INDEX) != 1)))
+		return EINVAL;
+	for (uint32_t i = dump ? 0 : n; i < sm_ports() && (dump || i == n); i++) {
+		message(a, &r->hdr, r->hdr.nlmsg_type, dump ? NLM_F_MULTI : 0);
+		device_info(a, i, port);
+	}
+	return 0;
+}
+
+/* The end of a dump, or whether it failed, if that is asked for or it did. */
+static void
+finish(struct answer *a, const union request *r, int err)
+{
+	struct nlmsgerr result = {.error = -err, .msg = r->hdr};
+
+	if (err == 0 && is_dump(r)) {
+		message(a, &r->hdr, NLMSG_DONE, NLM_F_MULTI);
 		add(a, &result.error, sizeof(result.error));
-	} else if (result.error != 0 || (to->nlmsg_flags & NLM_F_ACK) != 0) {
-		message(a, to, NLMSG_ERROR, 0);
+	} else if (err != 0 || (r->hdr.nlmsg_flags & NLM_F_ACK) != 0) {
+		message(a, &r->hdr, NLMSG_ERROR, 0);
 		add(a, &result, sizeof(result));
 	}
 }
@@ -160,7 +176,7 @@ sm_netlink_send(int fd, const void *buf, size_t len)
 		getsockname(fd, (void *)&name, &name_len) != 0 || name.nl_family != AF_NETLINK)
 		return -1;
 	r.hdr.nlmsg_pid = name.nl_pid;
-	answer(&a, &r, &r.hdr);
+	finish(&a, &r, answer(&a, &r));
 	from = sm_fd_hide(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_USERSOCK));
 	if (from >= 0)
 		sent = sendto(from, a.at, a.len, MSG_DONTWAIT, (void *)&name, sizeof(name));

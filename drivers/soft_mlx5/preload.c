@@ -366,6 +366,18 @@ write(int fd, const void *buf, size_t len)
 	return cm_write(fd, buf, len);
 }
 
+/*
+ * Pages that this device reads are copied for a child, as netlink.c reports: it reads and writes a
+ * process's memory by its own addresses. After this call libibverbs would nevertheless protect each
+ * queue and region, for which under RDMAV_HUGEPAGES_SAFE, which DPDK sets, it reads
+ * /proc/self/smaps: a thousand queue pairs take minutes.
+ */
+EXPORT int
+ibv_fork_init(void)
+{
+	return 0;
+}
+
 /* libmlx5 asks for it by device commands, which are refused: the answer would always be no. */
 EXPORT int ibv_query_qp_data_in_order(
 	struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags);
