@@ -352,6 +352,9 @@ attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m
 	TAKE(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
 	TAKE(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
 #undef TAKE
+	/* As with mlx5_ib, which gives the card a logarithm: 0 is 1. */
+	if (qp->kind->sends == SM_SENDS_TO_TARGETS)
+		a->max_rd_atomic = (uint8_t)crpc_max(a->max_rd_atomic, 1);
 	a->mask |= m->mask;
 	kind = a->dest.is_global ? sm_gid_kind(nic, a->dest.sgid_index) : 0;
 	qp->mtu_shift = (uint8_t)(a->path_mtu != 0 ? 7 + a->path_mtu : 12);
