@@ -197,6 +197,23 @@ sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp, bool counts)
 		sq_again(nic, qp);
 }
 
+static bool
+is_dci(const struct sm_qp *qp)
+{
+	return qp->kind->sends == SM_SENDS_TO_TARGETS;
+}
+
+/* A DCT does not know the connection, or the address: an earlier CONNECT's cookie may come late. */
+static void
+nak_connect(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, bool open)
+{
+	if (!is_dci(qp) || (h->imm == SM_NAK_COOKIE && !open))
+		return;
+	if (h->imm == SM_NAK_COOKIE)
+		qp->peer->cookie = h->raddr;
+	sq_again(nic, qp);
+}
+
 static void
 answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 {
@@ -212,12 +229,7 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 	if (!qp->kind->reliable)
 		return;
 	if (h->imm == SM_NAK_RECONNECT || h->imm == SM_NAK_COOKIE) {
-		/* An earlier CONNECT's cookie may come late. */
-		if (qp->kind->sends != SM_SENDS_TO_TARGETS || (h->imm == SM_NAK_COOKIE && !open))
-			return;
-		if (h->imm == SM_NAK_COOKIE)
-			qp->peer->cookie = h->raddr;
-		sq_again(nic, qp);
+		nak_connect(nic, qp, h, open);
 		return;
 	}
 	if (h->imm == SM_NAK_LOST) {
@@ -228,16 +240,14 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 				: (UINT64_C(4096) << qp->attr.timeout) / LOST_PARTS);
 		return;
 	}
-	if (!open)
-		return;
-	if (h->imm == SM_NAK_RNR && qp->on[SM_TURN_WAIT]) /* It came twice. */
+	if (!open || (h->imm == SM_NAK_RNR && qp->on[SM_TURN_WAIT])) /* It came twice. */
 		return;
 	sm_sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
 	if (qp->state == IBV_QPS_ERR)
 		return;
 	/* If a response before it is missing, a DCT refuses it again: then it is the oldest. */
 	if (h->imm == SM_NAK_SEQUENCE || h->imm == SM_NAK_STALE ||
-		(h->imm != SM_NAK_RNR && nic->lossy && qp->kind->sends == SM_SENDS_TO_TARGETS &&
+		(h->imm != SM_NAK_RNR && nic->lossy && is_dci(qp) &&
 			qp->req.acked != ((h->psn - 1) & SM_PSN_MASK))) {
 		sq_again(nic, qp);
 		return;
