@@ -56,12 +56,14 @@ query_device_ex(struct uv_ctx *ctx, struct uv_call *call)
 	const struct ib_uverbs_ex_query_device *req = uv_req(call);
 	struct ib_uverbs_ex_query_device_resp *resp = uv_resp(call);
 	struct mlx5_ib_query_device_resp *drv = uv_drv_resp(call); /* no offloads */
+	const struct mlx5_ib_dci_streams_caps streams = {SM_DCI_STREAMS_LOG, SM_DCI_STREAMS_LOG};
 
 	if (req->comp_mask != 0 || req->reserved != 0)
 		return EINVAL;
 	resp->timestamp_mask = UINT64_MAX;
 	resp->hca_core_clock = 1000000; /* kHz: one tick is a nanosecond */
 	resp->response_length = (uint32_t)crpc_min(call->resp_room, sizeof(*resp));
+	drv->dci_streams_caps = streams;
 	drv->response_length = (uint32_t)crpc_min(call->drv_room, sizeof(*drv));
 	return query_device(ctx, call); /* What it begins with. */
 }

@@ -92,7 +92,7 @@ query_srq(struct uv_ctx *ctx, struct uv_call *call)
 #define QP_DC_FLAGS (MLX5_QP_FLAG_TYPE_DCT | MLX5_QP_FLAG_TYPE_DCI)
 #define QP_FLAGS                                                                                   \
 	(MLX5_QP_FLAG_SCATTER_CQE | MLX5_QP_FLAG_ALLOW_SCATTER_CQE |                               \
-			MLX5_QP_FLAG_UAR_PAGE_INDEX | QP_DC_FLAGS)
+			MLX5_QP_FLAG_UAR_PAGE_INDEX | MLX5_QP_FLAG_DCI_STREAM | QP_DC_FLAGS)
 
 /* What a program asks for, and the type that it is; 0: none of ours. */
 static const struct qp_type {
@@ -165,6 +165,13 @@ qp_attr(const struct uv_call *call, const struct ib_uverbs_ex_create_qp *req,
 			req->max_send_sge > UV_SGE_MAX || req->max_recv_sge > UV_SGE_MAX)
 		return EINVAL;
 	attr->uidx = drv->uidx;
+	if ((drv->flags & MLX5_QP_FLAG_DCI_STREAM) != 0) {
+		if (attr->type != SM_DCI ||
+			drv->dci_streams.log_num_concurent > SM_DCI_STREAMS_LOG ||
+			drv->dci_streams.log_num_errored > SM_DCI_STREAMS_LOG)
+			return EINVAL;
+		attr->bad_streams = 1u << drv->dci_streams.log_num_errored;
+	}
 	if (attr->type == SM_DCT) {
 		attr->dc_key = drv->access_key;
 		return 0;
@@ -288,13 +295,7 @@ modify_qp(struct uv_ctx *ctx, struct uv_call *call)
 	struct mlx5_ib_modify_qp_resp *answer = uv_drv_resp(call);
 	struct sm_qp_mod mod = {
 		.mask = req->attr_mask & ~(uint32_t)(IBV_QP_PATH_MIG_STATE),
-		.dlid = req->dest.dlid,
-		.is_global = req->dest.is_global != 0,
-		.sgid_index = req->dest.sgid_index,
-		.sl = req->dest.sl,
-		.traffic_class = req->dest.traffic_class,
-		.hop_limit = req->dest.hop_limit,
-		.flow_label = req->dest.flow_label,
+		.dest = req->dest,
 	};
 	int err = check_modify(req);
 
@@ -303,7 +304,6 @@ modify_qp(struct uv_ctx *ctx, struct uv_call *call)
 	if (drv->comp_mask != 0 || drv->burst_info.max_burst_sz != 0 || drv->ece_options != 0)
 		return sm_refuse(EOPNOTSUPP, "a QP with packet pacing or enhanced connection "
 					     "establishment options");
-	memcpy(mod.dgid, req->dest.dgid, sizeof(mod.dgid));
 	memcpy((uint8_t *)&mod + MOD_AT, (const uint8_t *)req + REQ_AT, ATTR_BYTES);
 	resp->response_length = sizeof(*resp);
 	answer->response_length = (uint32_t)crpc_min(call->drv_room, sizeof(*answer));
@@ -320,14 +320,7 @@ query_qp(struct uv_ctx *ctx, struct uv_call *call)
 	struct sm_qp_mod mod;
 
 	sm_qp_query(uv_nic(ctx), qp->queue.obj.qp, &mod);
-	memcpy(resp->dest.dgid, mod.dgid, sizeof(mod.dgid));
-	resp->dest.dlid = mod.dlid;
-	resp->dest.sgid_index = mod.sgid_index;
-	resp->dest.is_global = mod.is_global;
-	resp->dest.sl = mod.sl;
-	resp->dest.traffic_class = mod.traffic_class;
-	resp->dest.hop_limit = mod.hop_limit;
-	resp->dest.flow_label = mod.flow_label;
+	resp->dest = mod.dest;
 	resp->dest.port_num = mod.port;
 	resp->max_send_wr = qp->cap.max_send_wr;
 	resp->max_recv_wr = qp->cap.max_recv_wr;

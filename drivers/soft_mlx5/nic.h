@@ -36,6 +36,7 @@
 #include <stdio.h>
 
 #include <infiniband/verbs.h>
+#include <rdma/ib_user_verbs.h>
 
 #include "soft_mlx5.h"
 
@@ -83,6 +84,7 @@ enum sm_qp_type {
 };
 
 #define SM_DCT_CONNS 1024u /**< See sm_nic_attr.dct_conns. */
+#define SM_DCI_STREAMS_LOG 4 /**< Streams of a DCI, and those of them in error, at most. */
 
 /** How to attach a nic to its host's wire. */
 struct sm_nic_attr {
@@ -176,6 +178,8 @@ struct sm_qp_attr {
 	uint32_t uar_page; /**< Id of the UAR page that this QP rings. */
 	bool scatter_cqe;  /**< Payloads up to 32 bytes may go into the CQE. */
 	uint64_t dc_key;   /**< DCT: what a WQE must name to reach it. */
+	/** DCI: with so many streams in error the queue pair is in error; 0: it has no streams. */
+	uint32_t bad_streams;
 	void *user;
 };
 
@@ -185,12 +189,7 @@ struct sm_qp_attr {
  */
 struct sm_qp_mod {
 	uint32_t mask;
-	uint16_t dlid;
-	uint8_t dgid[16];
-	bool is_global;
-	uint8_t sgid_index;
-	uint8_t sl, traffic_class, hop_limit;
-	uint32_t flow_label;
+	struct ib_uverbs_qp_dest dest;
 	uint32_t qkey;
 	uint32_t rq_psn;
 	uint32_t sq_psn;
@@ -355,5 +354,7 @@ int sm_qp_create(
 int sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *mod);
 /** The current state and all attributes set so far. */
 void sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out);
+/** A stream of a DCI is no longer in error. EINVAL: it was not, or the DCI does not send. */
+int sm_dci_stream_reset(struct sm_nic *nic, struct sm_qp *qp, uint32_t stream);
 
 #endif

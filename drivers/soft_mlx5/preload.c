@@ -38,6 +38,7 @@
 #include "crpc_util.h"
 #include "fabric.h"
 #include "file.h"
+#include "netlink.h"
 #include "real.h"
 #include "port.h"
 #include "sysfs.h"
@@ -365,6 +366,18 @@ write(int fd, const void *buf, size_t len)
 	return cm_write(fd, buf, len);
 }
 
+/*
+ * Pages that this device reads are copied for a child, as netlink.c reports: it reads and writes a
+ * process's memory by its own addresses. After this call libibverbs would nevertheless protect each
+ * queue and region, for which under RDMAV_HUGEPAGES_SAFE, which DPDK sets, it reads
+ * /proc/self/smaps: a thousand queue pairs take minutes.
+ */
+EXPORT int
+ibv_fork_init(void)
+{
+	return 0;
+}
+
 /* libmlx5 asks for it by device commands, which are refused: the answer would always be no. */
 EXPORT int ibv_query_qp_data_in_order(
 	struct ibv_qp *qp, enum ibv_wr_opcode op, uint32_t flags);
@@ -386,14 +399,34 @@ close(int fd)
 	return rc;
 }
 
-/* With a kernel that knows RDMA, libibverbs asks it for devices by netlink and does not look into
- * sysfs if the answer is an empty list. Without netlink it does. */
+/* See netlink.h. Without a tree there are no devices to report. */
 EXPORT int
 socket(int domain, int type, int protocol)
 {
 	if (domain == AF_NETLINK && protocol == NETLINK_RDMA) {
-		errno = EPROTONOSUPPORT;
-		return -1;
+		if (sm_sysfs_root() == NULL) {
+			errno = EPROTONOSUPPORT;
+			return -1;
+		}
+		protocol = NETLINK_USERSOCK;
 	}
 	return REAL(socket)(domain, type, protocol);
+}
+
+EXPORT ssize_t
+sendto(int fd, const void *buf, size_t len, int flags, __CONST_SOCKADDR_ARG to, socklen_t to_len)
+{
+	ssize_t n = REAL(sendto)(fd, buf, len, flags, to, to_len);
+
+	return crpc_likely(n >= 0) || errno != ECONNREFUSED ? n : sm_netlink_send(fd, buf, len);
+}
+
+EXPORT ssize_t
+sendmsg(int fd, const struct msghdr *msg, int flags)
+{
+	ssize_t n = REAL(sendmsg)(fd, msg, flags);
+
+	return crpc_likely(n >= 0) || errno != ECONNREFUSED || msg->msg_iovlen != 1
+		? n
+		: sm_netlink_send(fd, msg->msg_iov->iov_base, msg->msg_iov->iov_len);
 }

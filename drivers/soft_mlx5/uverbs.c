@@ -301,6 +301,94 @@ query_gid_entry(struct uv_ctx *ctx, const struct attrs *set)
 			: EINVAL;
 }
 
+/* ---- device commands: firmware's layout, of which fields are named as in mlx5_ifc.h ---- */
+
+#define CMD_QUERY_HCA_CAP 0x100
+#define CMD_RTS2RTS_QP    0x505
+
+/* What rdma-core asks for: general, ODP, atomic, RoCE, QoS, crypto, general 2. */
+#define HCA_CAP_GROUPS (UINT64_C(0x1d) | 1u << 0xc | 1u << 0x1a | UINT64_C(1) << 0x20)
+
+#define LOG_RD_ATOM 4
+_Static_assert(UV_RD_ATOM_MAX == 1 << LOG_RD_ATOM, "log_max_ra");
+
+/* What there is of the general group; of the others there is nothing. */
+static const uint8_t hca_caps[] = {
+	[0x24] = 0x20,        /* qpc_extension */
+	[0x25] = LOG_RD_ATOM, /* log_max_ra_req_dc */
+	[0x27] = LOG_RD_ATOM, /* log_max_ra_res_dc */
+	[0x29] = LOG_RD_ATOM, /* log_max_ra_req_qp */
+	[0x2b] = LOG_RD_ATOM, /* log_max_ra_res_qp */
+	[0x37] = 1,           /* num_ports */
+	[0x3f] = 1,           /* cqe_version */
+	[0x43] = 0x22,        /* dct, atomic */
+	[0x47] = 7,           /* ud, uc, rc */
+};
+
+/* A field of whole bytes of a command. */
+static uint64_t
+cmd_field(const union uv_bytes *cmd, size_t at, size_t bytes)
+{
+	uint64_t value = 0;
+
+	for (size_t i = 0; i < bytes; i++)
+		value = value << 8 | cmd->at[at + i];
+	return value;
+}
+
+static uint32_t
+cmd_read(const struct attrs *set, uint16_t id, union uv_bytes *cmd)
+{
+	uint32_t len;
+	const void *from = attr_in(find_attr(set, id), &len);
+
+	memset(cmd, 0, sizeof(*cmd));
+	copy_in(cmd, from, len);
+	return (uint32_t)cmd_field(cmd, 0, 2);
+}
+
+/* As a kernel, which lets a context without DEVX ask for capabilities. */
+static int
+devx_other(struct uv_ctx *ctx, const struct attrs *set)
+{
+	const struct ib_uverbs_attr *out = find_attr(set, MLX5_IB_ATTR_DEVX_OTHER_CMD_OUT);
+	uint8_t answer[16 + 4096] = {0}; /* Status and syndrome, and a group. */
+	union uv_bytes cmd;
+	uint32_t opcode = cmd_read(set, MLX5_IB_ATTR_DEVX_OTHER_CMD_IN, &cmd);
+	uint64_t group = cmd_field(&cmd, 6, 2) >> 1; /* op_mod; the last bit: of now, or at most */
+
+	(void)ctx;
+	if (opcode != CMD_QUERY_HCA_CAP)
+		return sm_refuse(EOPNOTSUPP, "device command 0x%x", opcode);
+	if (group >= 64 || (HCA_CAP_GROUPS >> group & 1) == 0)
+		return sm_refuse(EOPNOTSUPP, "QUERY_HCA_CAP of group 0x%x", (uint32_t)group);
+	if (group == 0)
+		memcpy(answer + 16, hca_caps, sizeof(hca_caps));
+	return out != NULL && put_attr(set, out->attr_id, answer,
+				       (uint32_t)crpc_min(out->len, sizeof(answer)))
+		? 0
+		: EINVAL;
+}
+
+/* Of commands about objects there is one, mlx5dv_dci_stream_id_reset(), DEVX or not. */
+static int
+devx_modify(struct uv_ctx *ctx, const struct attrs *set)
+{
+	uint32_t handle = (uint32_t)attr_value(set, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE);
+	const struct uv_qp *qp = uv_get(ctx, handle, UV_QP);
+	union uv_bytes cmd;
+	uint32_t opcode = cmd_read(set, MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN, &cmd);
+
+	/* qpc_ext, opt_param_mask, opt_param_mask_95_32: dci_stream_channel_id alone. */
+	if (opcode != CMD_RTS2RTS_QP || cmd.at[8] != 0x80 || cmd_field(&cmd, 0x10, 4) != 0 ||
+		cmd_field(&cmd, 0x108, 8) != 1)
+		return sm_refuse(EOPNOTSUPP, "device command 0x%x about an object", opcode);
+	if (qp == NULL || cmd_field(&cmd, 9, 3) != qp->qpn)
+		return EINVAL;
+	return sm_dci_stream_reset(
+		uv_nic(ctx), qp->queue.obj.qp, (uint32_t)cmd_field(&cmd, 0x112, 2));
+}
+
 /* ---- dispatch ---- */
 
 #define REFUSED(NR)    IB_USER_VERBS_CMD_##NR, 0, 0, #NR
@@ -429,6 +517,8 @@ static const struct {
 	{UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, query_gid_entry},
 	{MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, uar_alloc},
 	{MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, uar_destroy},
+	{MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, devx_other},
+	{MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, devx_modify},
 };
 
 /* Methods that libibverbs and libmlx5 try first by routine and have another way for: a kernel that
@@ -445,7 +535,6 @@ static const struct {
 	{UVERBS_OBJECT_AH, 0, 1},
 	{UVERBS_OBJECT_MR, UVERBS_METHOD_MR_DESTROY, UVERBS_METHOD_MR_DESTROY},
 	{UVERBS_OBJECT_MW, UVERBS_METHOD_MW_DESTROY, UVERBS_METHOD_MW_DESTROY},
-	{MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, MLX5_IB_METHOD_DEVX_OTHER},
 	{MLX5_IB_OBJECT_VAR, MLX5_IB_METHOD_VAR_OBJ_ALLOC, MLX5_IB_METHOD_VAR_OBJ_ALLOC},
 };
 

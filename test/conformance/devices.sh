@@ -29,6 +29,37 @@ EOF
 ! grep -q '^soft_mlx5:' "$TMP/devinfo.out" || fail "a probe of rdma-core was reported as refused"
 ok "ibv_devinfo -v"
 
+# rdma(8) asks by netlink: devices in order, what their ports are, and no command that is not there.
+shown() { # COMMAND...: its output is in link.out
+	ran "$@"
+	on 10 env SOFT_MLX5_DEVICES=2 "$@" >"$TMP/link.out" 2>&1 || fail "'$*' ended with $?"
+}
+if command -v rdma >/dev/null; then
+	shown rdma link
+	[ "$(sed -En 's|^link (mlx5_soft./1) .* lid (.) .* state ACTIVE physical_state LINK_UP.*|\1 \2|p' \
+		"$TMP/link.out" | xargs)" = 'mlx5_soft0/1 1 mlx5_soft1/1 2' ] || fail "not two ports"
+	ok "rdma link"
+	SOFT_MLX5_FABRIC=roce shown rdma -j link show mlx5_soft1/1
+	grep -q '"ifname":"mlx5_soft1","port":1,"state":"ACTIVE"' "$TMP/link.out" || fail "not an Ethernet port"
+	on 10 rdma link show mlx5_soft2 >"$TMP/none.out" 2>&1 && fail "rdma link shows a port that is not there"
+	ok "rdma -j link"
+	shown rdma dev show mlx5_soft1
+	grep -q '^1: mlx5_soft1: node_type ca .*fw 16.35.2000 node_guid 0200:00ff:fe00:0101 ' "$TMP/link.out" ||
+		fail "rdma dev does not show the device"
+	ok "rdma dev"
+	ran rdma resource
+	on 10 rdma resource >"$TMP/resource.out" 2>&1 && fail "rdma resource succeeds"
+	[ "$(grep '^soft_mlx5: ' "$TMP/resource.out")" = \
+		'soft_mlx5: command 9 of NETLINK_RDMA is not supported (ENOTSUP)' ] || fail "it is not refused"
+	record refused 'command 9 of NETLINK_RDMA is not supported'
+	ok "rdma resource is refused"
+fi
+if command -v ip >/dev/null; then # A protocol of netlink that has nothing to do with RDMA.
+	ran ip -o link show lo
+	[ "$(on 10 ip -o link show lo)" = "$(ip -o link show lo)" ] || fail "ip link shows something else"
+	ok "ip link"
+fi
+
 # The tree is made at the first use: in an empty place, by ten processes at once.
 export SOFT_MLX5_DIR=$TMP/tree
 mkdir "$SOFT_MLX5_DIR"

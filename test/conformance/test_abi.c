@@ -8,6 +8,7 @@
 
 #include <dlfcn.h>
 #include <errno.h>
+#include <linux/netlink.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -30,6 +31,8 @@
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/ib_user_verbs.h>
+#include <rdma/mlx5_user_ioctl_cmds.h>
+#include <rdma/rdma_netlink.h>
 #include <rdma/rdma_user_ioctl_cmds.h>
 
 #include "crpc_util.h"
@@ -179,6 +182,125 @@ TEST(short_answers_are_cut)
 	for (size_t i = len; i < sizeof(out); i++)
 		assert_int_equal(((uint8_t *)&out)[i], 0xa5);
 	ibv_close_device(ctx);
+}
+
+/* A device command, of class DEVX_OBJ about an object. */
+static int
+raw_device_cmd(int fd, uint16_t object, uint16_t method, uint32_t handle, const void *in,
+	uint16_t in_len, void *out, uint16_t out_len)
+{
+	uint16_t first = object == MLX5_IB_OBJECT_DEVX ? MLX5_IB_ATTR_DEVX_OTHER_CMD_IN
+						       : MLX5_IB_ATTR_DEVX_OBJ_MODIFY_CMD_IN;
+	union raw r = raw_call(handle, in, in_len, out, out_len);
+
+	r.hdr.object_id = object;
+	r.hdr.method_id = method;
+	r.hdr.attrs[0].attr_id = MLX5_IB_ATTR_DEVX_OBJ_MODIFY_HANDLE;
+	if (object == MLX5_IB_OBJECT_DEVX)
+		r.hdr.attrs[0].attr_id = 99;
+	r.hdr.attrs[1].attr_id = first;
+	r.hdr.attrs[2].attr_id = (uint16_t)(first + 1);
+	return raw_ioctl(fd, &r);
+}
+
+static int
+query_hca_cap(int fd, uint16_t opcode, uint16_t group, void *out, uint16_t out_len)
+{
+	uint16_t in[8] = {htobe16(opcode), 0, 0, htobe16((uint16_t)(group << 1 | 1))};
+
+	return raw_device_cmd(fd, MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, 0, in, sizeof(in),
+		out, out_len);
+}
+
+/* What a DC queue pair can have open is known; other commands and groups have one clear answer. */
+TEST(capabilities_are_answered_without_devx)
+{
+	struct ibv_context *ctx = open_dev();
+	uint8_t out[16 + 4096 + 64];
+
+	memset(out, 0xa5, sizeof(out));
+	assert_int_equal(query_hca_cap(ctx->cmd_fd, 0x100, 0, out, sizeof(out)), 0);
+	assert_int_equal(out[0], 0);                 /* status */
+	assert_int_equal(out[16 + 36] & 0x20, 0x20); /* qpc_extension */
+	assert_int_equal(out[16 + 37] & 0x3f, 4);    /* log_max_ra_req_dc */
+	assert_int_equal(out[16 + 39] & 0x3f, 4);    /* log_max_ra_res_dc */
+	assert_int_equal(out[16 + 4096], 0xa5);
+	/* An answer is cut; a group of which there is nothing. */
+	memset(out, 0xa5, sizeof(out));
+	assert_int_equal(query_hca_cap(ctx->cmd_fd, 0x100, 2, out, 20), 0);
+	assert_int_equal(out[19], 0);
+	assert_int_equal(out[20], 0xa5);
+	assert_int_equal(query_hca_cap(ctx->cmd_fd, 0x100, 0, NULL, 0), EINVAL);
+	assert_int_equal(query_hca_cap(ctx->cmd_fd, 0x100, 7, out, sizeof(out)), EOPNOTSUPP);
+	assert_int_equal(query_hca_cap(ctx->cmd_fd, 0x100, 0x7fff, out, sizeof(out)), EOPNOTSUPP);
+	assert_int_equal(query_hca_cap(ctx->cmd_fd, 0x10b, 0, out, sizeof(out)), EOPNOTSUPP);
+	ibv_close_device(ctx);
+}
+
+/* ---- netlink ---- */
+
+struct nl_request {
+	struct nlmsghdr hdr;
+	struct nlattr attr;
+	uint32_t value;
+};
+
+/* The error that a request gets, or -1: something else. 1: it does not get to the kernel's side. */
+static int
+nl_ask(int fd, const void *req, size_t len)
+{
+	const struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
+	_Alignas(struct nlmsghdr) uint8_t buf[4096];
+	const struct nlmsghdr *hdr = (const void *)buf;
+	const struct nlmsgerr *err = NLMSG_DATA(hdr);
+	ssize_t n;
+
+	if (sendto(fd, req, len, 0, (const void *)&kernel, sizeof(kernel)) != (ssize_t)len) {
+		assert_int_equal(errno, ECONNREFUSED);
+		return 1;
+	}
+	n = recv(fd, buf, sizeof(buf), MSG_DONTWAIT);
+	assert_true(n >= (ssize_t)sizeof(*hdr) && hdr->nlmsg_len <= (size_t)n);
+	return hdr->nlmsg_type == NLMSG_ERROR ? -err->error : -1;
+}
+
+/* Requests that are cut, lie about lengths or name what is not there; and of another socket. */
+TEST(netlink_requests_are_checked)
+{
+	struct nl_request req = {
+		.hdr = {.nlmsg_len = sizeof(req), .nlmsg_flags = NLM_F_REQUEST | NLM_F_ACK,
+			.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_GET)},
+		.attr = {.nla_len = NLA_HDRLEN + 4, .nla_type = RDMA_NLDEV_ATTR_DEV_INDEX},
+	}, bad;
+	int fd = socket(AF_NETLINK, SOCK_RAW, NETLINK_RDMA);
+	int own = socket(AF_NETLINK, SOCK_RAW, NETLINK_USERSOCK);
+
+	assert_true(fd >= 0 && own >= 0);
+	assert_int_equal(nl_ask(fd, &req, sizeof(req)), -1);
+	/* By it libibverbs learns that it has nothing to do for a fork. */
+	assert_int_equal(ibv_is_fork_initialized(), IBV_FORK_UNNEEDED);
+	for (size_t len = 1; len < sizeof(req); len++) /* The length in it is more. */
+		assert_int_equal(nl_ask(fd, &req, len), 1);
+	for (uint32_t len = 0; len < 256; len++) {
+		bad = req;
+		bad.attr.nla_len = (uint16_t)(len * 257);
+		assert_true(nl_ask(fd, &bad, sizeof(bad)) <= 0);
+	}
+	bad = req;
+	bad.hdr.nlmsg_len = 1;
+	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), 1);
+	bad = req;
+	bad.value = 7; /* No such device. */
+	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), EINVAL);
+	bad = req;
+	bad.hdr.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_PORT_GET);
+	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), EINVAL); /* Without a port. */
+	bad.hdr.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, 1023);
+	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), EOPNOTSUPP);
+	bad.hdr.nlmsg_type = NLMSG_DONE;
+	assert_int_equal(nl_ask(own, &bad, sizeof(bad)), 1);
+	close(own);
+	close(fd);
 }
 
 /* ---- objects ---- */
@@ -1092,6 +1214,33 @@ TEST(threads_do_not_meet)
 	for (int i = 0; i < 4; i++)
 		assert_int_equal(pthread_join(thread[i], NULL), 0);
 	ibv_close_device(ctx);
+}
+
+/* A program cannot reset a stream of what has none, nor send another command that way. */
+TEST(only_streams_are_reset_by_device_commands)
+{
+	uint8_t in[0x114] = {5, 5, [8] = 0x80, [0x10f] = 1, [0x113] = 3}, out[16];
+	struct loop l;
+	int fd;
+
+	loop_open(&l);
+	fd = l.ctx->cmd_fd;
+#define RESET(handle, len)                                                                         \
+	raw_device_cmd(fd, MLX5_IB_OBJECT_DEVX_OBJ, MLX5_IB_METHOD_DEVX_OBJ_MODIFY, handle, in,    \
+		len, out, sizeof(out))
+	assert_int_equal(RESET(l.qp->handle, sizeof(in)), EINVAL); /* Of queue pair 0. */
+	in[9] = (uint8_t)(l.qp->qp_num >> 16);
+	in[10] = (uint8_t)(l.qp->qp_num >> 8);
+	in[11] = (uint8_t)l.qp->qp_num;
+	assert_int_equal(RESET(l.qp->handle, sizeof(in)), EINVAL); /* An RC. */
+	assert_int_equal(RESET(l.cq->handle, sizeof(in)), EINVAL);
+	assert_int_equal(RESET(12345, sizeof(in)), EINVAL);
+	assert_int_equal(RESET(l.qp->handle, 0), EOPNOTSUPP);
+	assert_int_equal(RESET(l.qp->handle, 16), EOPNOTSUPP);
+	in[1] = 4; /* RTR2RTS_QP */
+	assert_int_equal(RESET(l.qp->handle, sizeof(in)), EOPNOTSUPP);
+	loop_send(&l);
+	loop_close(&l);
 }
 
 TEST(progress_is_found_by_name)

@@ -6,7 +6,8 @@
  * regions, complete nothing that was not there, and come to an end of its work.
  *
  * Input: a byte of modes (type of the queue pairs in bits 1-0, scatter to CQE in bit 2, a bad
- * network in bit 3, a small completion queue in bit 4), then steps of four bytes, some with data.
+ * network in bit 3, a small completion queue in bit 4, streams of a DCI in bit 5), then steps of
+ * four bytes, some with data.
  * One context has both ends, so an input touches no other process.
  */
 #include "cmocka.h"
@@ -112,6 +113,7 @@ bench_open(uint8_t modes)
 			.ncqe = modes & 16 ? 4 : 64,
 			.scatter_cqe = (modes & 4) != 0};
 
+		conf.bad_streams = conf.type == SM_DCI && modes & 32 ? 2 : 0;
 		conf.srq = conf.type == SM_DCT ? &srq : NULL;
 		rig_qp_open(&host, &end[i], &conf);
 	}

@@ -228,7 +228,8 @@ void
 rig_qp_open(struct rig_host *h, struct rig_qp *q, const struct rig_qp_conf *conf)
 {
 	struct rig_qp_conf c = conf != NULL ? *conf : (struct rig_qp_conf){0};
-	struct sm_qp_attr attr = {.uidx = 0x1234, .user = h, .dc_key = c.dc_key};
+	struct sm_qp_attr attr = {.uidx = 0x1234, .user = h, .dc_key = c.dc_key,
+		.bad_streams = c.bad_streams};
 
 	memset(q, 0, sizeof(*q));
 	q->host = h;
@@ -332,7 +333,7 @@ rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn)
 		.mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
 		.state = IBV_QPS_RTR,
-		.dlid = SM_LID,
+		.dest.dlid = SM_LID,
 		.port = 1,
 		.path_mtu = rig_mtu,
 		.dest_qpn = dest_qpn,
@@ -341,8 +342,8 @@ rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn)
 		.min_rnr_timer = 1,
 	};
 	if (rig_udp) {
-		m->is_global = true;
-		rig_gid_of(addr_of[dest_qpn >> 16 & (SM_SLOTS - 1)], m->dgid);
+		m->dest.is_global = true;
+		rig_gid_of(addr_of[dest_qpn >> 16 & (SM_SLOTS - 1)], m->dest.dgid);
 	}
 }
 

@@ -56,6 +56,7 @@ struct rig_srq {
 struct rig_qp_conf {
 	enum sm_qp_type type; /* 0: RC. */
 	uint64_t dc_key;      /* DCT; it has an SRQ and no queues. */
+	uint32_t bad_streams; /* DCI. */
 	uint32_t sq_nbb, rq_nwqe, rq_shift;
 	uint32_t ncqe, cqe_size;
 	struct rig_srq *srq;

@@ -246,7 +246,7 @@ TEST_FIXTURE(no_such_place, pair_open, pair_close)
 		rig_init_mod(&m);
 		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), 0);
 		rig_rtr_mod(&m, i == 0 ? qb.qpn : 0xff0123);
-		m.dlid = i == 0 ? SM_LID + 1 : SM_LID;
+		m.dest.dlid = i == 0 ? SM_LID + 1 : SM_LID;
 		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), 0);
 		rig_rts_mod(&m);
 		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), 0);

@@ -811,4 +811,35 @@ TEST_FIXTURE(transitions_that_a_kernel_refuses, hosts_open, hosts_close)
 	rig_dct_close(&dct);
 }
 
+/* Programs that never set it do atomics by DC on a card: one at a time. */
+TEST_FIXTURE(a_dci_may_always_have_one_response_open, hosts_open, hosts_close)
+{
+	struct sm_qp_mod m;
+	struct rig_dct dct;
+	struct rig_qp dci;
+	struct rig_wqe w;
+
+	type_open(&a, &dci, SM_DCI);
+	for (enum ibv_qp_state to = IBV_QPS_INIT; to <= IBV_QPS_RTS; to++) {
+		rig_mod(&dci, to, 0, 0, &m);
+		m.max_rd_atomic = 0;
+		assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), 0);
+	}
+	sm_qp_query(a.nic, dci.qp, &m);
+	assert_int_equal(m.max_rd_atomic, 1);
+	rig_dct_open(&b, &dct, DC_KEY);
+	for (uint32_t i = 0; i < 4; i++) {
+		rig_wqe(&w, MLX5_OPCODE_ATOMIC_FA, MLX5_WQE_CTRL_CQ_UPDATE, 0);
+		rig_wqe_av(&w, DC_KEY, dct.qp.qpn, SM_LID, rig_gid);
+		rig_wqe_raddr(&w, b.mem, b.key);
+		rig_wqe_atomic(&w, 1, 0);
+		rig_wqe_data(&w, a.mem, 8, a.key);
+		rig_post(&dci, &w);
+	}
+	for (uint32_t i = 0; i < 4; i++)
+		assert_int_equal(rig_expect(&a, &b, &dci.scq)->op_own >> 4, MLX5_CQE_REQ);
+	rig_qp_close(&dci);
+	rig_dct_close(&dct);
+}
+
 TEST_MAIN(NULL, NULL)

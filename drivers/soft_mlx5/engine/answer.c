@@ -11,6 +11,28 @@
  */
 #define LOST_PARTS 32u
 
+/*
+ * A WQE failed, and all before it are complete. If that ends its stream alone, the next WQE begins
+ * with the number behind it, which its CONNECT carries. False: the queue pair ends.
+ */
+static bool
+goes_on_behind(struct sm_qp *qp, const struct sm_swr *w)
+{
+	if (!sm_dci_stream_fail(qp, w))
+		return false;
+	/* The response was bad: WQEs behind it are under way already. */
+	if (qp->req.wr_done != qp->req.wr_tx || qp->req.tx.started)
+		return true;
+	qp->req.acked = w->psn & SM_PSN_MASK;
+	qp->req.psn = (w->psn + 1) & SM_PSN_MASK;
+	qp->req.resume = 0;
+	qp->req.halted = false;
+	qp->req.retries = qp->attr.retry_cnt;
+	qp->req.rnr_retries = qp->attr.rnr_retry;
+	qp->dc.connected = false;
+	return true;
+}
+
 void
 sm_sq_complete(struct sm_nic *nic, struct sm_qp *qp)
 {
@@ -24,7 +46,9 @@ sm_sq_complete(struct sm_nic *nic, struct sm_qp *qp)
 		qp->req.wr_done++;
 		if (crpc_unlikely(w->syndrome != 0)) {
 			sm_direct_withdraw(nic, qp); /* Now its memory is the program's. */
-			sm_cq_error(nic, qp, MLX5_CQE_REQ_ERR, w->syndrome, w->bb, w->op);
+			sm_sq_error(nic, qp, w);
+			if (goes_on_behind(qp, w))
+				continue;
 			sm_qp_fail(nic, qp, -1);
 			return;
 		}
@@ -110,6 +134,7 @@ sq_fail_oldest(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 	sq_rewind(nic, qp);
 	if (qp->req.taken != qp->req.head)
 		sm_sq_fail(nic, qp, synd);
+	sm_sq_activate(nic, qp); /* Other streams of a DCI go on. */
 }
 
 void
@@ -172,6 +197,23 @@ sm_sq_timeout(struct sm_nic *nic, struct sm_qp *qp, bool counts)
 		sq_again(nic, qp);
 }
 
+static bool
+is_dci(const struct sm_qp *qp)
+{
+	return qp->kind->sends == SM_SENDS_TO_TARGETS;
+}
+
+/* A DCT does not know the connection, or the address: an earlier CONNECT's cookie may come late. */
+static void
+nak_connect(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, bool open)
+{
+	if (!is_dci(qp) || (h->imm == SM_NAK_COOKIE && !open))
+		return;
+	if (h->imm == SM_NAK_COOKIE)
+		qp->peer->cookie = h->raddr;
+	sq_again(nic, qp);
+}
+
 static void
 answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 {
@@ -187,12 +229,7 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 	if (!qp->kind->reliable)
 		return;
 	if (h->imm == SM_NAK_RECONNECT || h->imm == SM_NAK_COOKIE) {
-		/* An earlier CONNECT's cookie may come late. */
-		if (qp->kind->sends != SM_SENDS_TO_TARGETS || (h->imm == SM_NAK_COOKIE && !open))
-			return;
-		if (h->imm == SM_NAK_COOKIE)
-			qp->peer->cookie = h->raddr;
-		sq_again(nic, qp);
+		nak_connect(nic, qp, h, open);
 		return;
 	}
 	if (h->imm == SM_NAK_LOST) {
@@ -203,14 +240,15 @@ answer_nak(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h)
 				: (UINT64_C(4096) << qp->attr.timeout) / LOST_PARTS);
 		return;
 	}
-	if (!open)
-		return;
-	if (h->imm == SM_NAK_RNR && qp->on[SM_TURN_WAIT]) /* It came twice. */
+	if (!open || (h->imm == SM_NAK_RNR && qp->on[SM_TURN_WAIT])) /* It came twice. */
 		return;
 	sm_sq_acked(nic, qp, (h->psn - 1) & SM_PSN_MASK);
 	if (qp->state == IBV_QPS_ERR)
 		return;
-	if (h->imm == SM_NAK_SEQUENCE || h->imm == SM_NAK_STALE) {
+	/* If a response before it is missing, a DCT refuses it again: then it is the oldest. */
+	if (h->imm == SM_NAK_SEQUENCE || h->imm == SM_NAK_STALE ||
+		(h->imm != SM_NAK_RNR && nic->lossy && is_dci(qp) &&
+			qp->req.acked != ((h->psn - 1) & SM_PSN_MASK))) {
 		sq_again(nic, qp);
 		return;
 	}

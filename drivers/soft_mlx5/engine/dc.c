@@ -28,6 +28,7 @@
  *     |          |              +-- too old for a DCT that has forgotten any
  *     |          +-- a DCI to whom all was acknowledged connects again before it goes on
  */
+#include <errno.h>
 #include <stdlib.h>
 
 #include "qp.h"
@@ -86,6 +87,44 @@ is_stale(const struct sm_nic *nic, const struct sm_qp *qp)
 	return nic->lossy && nic->now - qp->dc.at >= FRESH_NS && is_quiet(qp);
 }
 
+/* The place of a stream among those in error; behind them: it is none. */
+static uint32_t
+stream_find(const struct sm_qp *qp, uint32_t stream)
+{
+	uint32_t i = 0;
+
+	while (i < qp->dc.nbad && qp->dc.bad[i] != stream)
+		i++;
+	return i;
+}
+
+bool
+sm_dci_stream_fail(struct sm_qp *qp, const struct sm_swr *w)
+{
+	/* A WQE that cannot be read does not say of which stream it is. */
+	if (w->syndrome == MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR)
+		return false;
+	if (qp->dc.nbad < qp->made.bad_streams && stream_find(qp, w->stream) == qp->dc.nbad)
+		qp->dc.bad[qp->dc.nbad++] = w->stream;
+	return qp->dc.nbad < qp->made.bad_streams;
+}
+
+int
+sm_dci_stream_reset(struct sm_nic *nic, struct sm_qp *qp, uint32_t stream)
+{
+	int rc = EINVAL;
+	uint32_t i;
+
+	sm_lock(nic);
+	i = stream_find(qp, stream);
+	if (qp->state == IBV_QPS_RTS && i != qp->dc.nbad) {
+		qp->dc.bad[i] = qp->dc.bad[--qp->dc.nbad];
+		rc = 0;
+	}
+	sm_unlock(nic);
+	return rc;
+}
+
 enum sm_step
 sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 {
@@ -93,6 +132,11 @@ sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_peer *peer;
 	int rc;
 
+	if (crpc_unlikely(stream_find(qp, qp->req.tx.swr.stream) != qp->dc.nbad))
+		/* Behind what is under way: its packets' numbers are passed over. */
+		return qp->req.wr_done != qp->req.wr_tx
+			? SM_STEP_BLOCKED
+			: sm_sq_fail(nic, qp, MLX5_CQE_SYNDROME_WR_FLUSH_ERR);
 	if (crpc_likely(qp->dest_qpn == av->qpn && qp->dc.key == av->key)) {
 		if (crpc_likely(qp->dc.connected && !is_stale(nic, qp)))
 			return SM_STEP_ON;
@@ -255,7 +299,10 @@ sm_dct_control(struct sm_nic *nic, struct sm_peer *peer, const struct sm_hdr *h)
 	 * number is next, so it stays. */
 	if (!connect && nic->lossy)
 		return;
-	if (c != NULL && is_earlier(h->imm, c->dc.life))
+	/* With another key it is late, too, if the connection has what was sent since. */
+	if (c != NULL && (is_earlier(h->imm, c->dc.life) ||
+				 (h->imm == c->dc.life && h->raddr != dct->dc.key &&
+					 sm_psn_diff(h->psn, c->resp.psn) < 0)))
 		return;
 	if (c != NULL && (!connect || c->dc.life != h->imm || h->raddr != dct->dc.key)) {
 		sm_dct_conn_free(nic, c);

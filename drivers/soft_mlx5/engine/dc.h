@@ -16,6 +16,8 @@ struct sm_dc {
 	bool connected;    /**< DCI: CONNECT was sent to dest_qpn at peer. */
 	bool forgot;       /**< DCT: it dropped a connection that was silent. */
 	uint32_t nconns;   /**< DCT. */
+	uint32_t nbad;     /**< DCI: streams in error. */
+	uint16_t bad[1u << SM_DCI_STREAMS_LOG];
 	uint64_t at;       /**< DCI: when all was acknowledged; connection: when it was heard. */
 	struct sm_qp *dct; /**< Connection: whose it is. NULL: this is a queue pair. */
 	LIST_HEAD(, sm_qp) conns; /**< DCT: its connections, the last one used first. */
@@ -24,6 +26,8 @@ struct sm_dc {
 
 /** Be connected to the target of the WQE at hand of a DCI. */
 enum sm_step sm_dci_connect(struct sm_nic *nic, struct sm_qp *qp);
+/** A WQE of a DCI failed: its stream is in error. False: the queue pair is. */
+bool sm_dci_stream_fail(struct sm_qp *qp, const struct sm_swr *w);
 /** Leave the target, with a DISCONNECT if it is still there. */
 void sm_dci_leave(struct sm_nic *nic, struct sm_qp *qp);
 /** CONNECT or DISCONNECT. */

@@ -211,15 +211,14 @@ int
 sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer)
 {
 	uint32_t slot = m->dest_qpn >> 16 & (SM_SLOTS - 1);
+	const struct ib_uverbs_qp_dest *d = &m->dest;
+	bool v2 = d->is_global && sm_gid_kind(nic, d->sgid_index) == 0;
 
 	if (nic->udp != NULL)
-		return peer_of(nic, slot,
-			m->is_global && sm_gid_kind(nic, m->sgid_index) == 0 ? gid_addr(m->dgid)
-									     : 0,
-			false, peer);
+		return peer_of(nic, slot, v2 ? gid_addr(d->dgid) : 0, false, peer);
 	/* At another address than the host's there is no context. */
-	if (m->is_global ? nic->attr.ethernet && !is_gid_here(nic, m->dgid)
-			 : m->dlid != 0 && !is_lid_here(nic, m->dlid))
+	if (d->is_global ? nic->attr.ethernet && !is_gid_here(nic, d->dgid)
+			 : d->dlid != 0 && !is_lid_here(nic, d->dlid))
 		return peer_of(nic, SM_SLOTS, 0, false, peer);
 	return peer_of(nic, slot, sm_wire_gen(nic->wire, slot), false, peer);
 }

@@ -185,6 +185,7 @@ qp_clear(struct sm_nic *nic, struct sm_qp *qp)
 	sm_qp_way(nic, qp);
 	memset(&qp->attr, 0, sizeof(qp->attr));
 	qp->dc.life = nic->dc_lives++;
+	qp->dc.nbad = 0;
 	qp->state = IBV_QPS_RESET;
 }
 
@@ -320,7 +321,8 @@ values_check(const struct sm_nic *nic, const struct sm_qp_mod *m)
 			(ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most))
 			return EINVAL;
 	/* As the kernel. */
-	return (m->mask & IBV_QP_AV) != 0 && nic->attr.grh_required && !m->is_global ? EINVAL : 0;
+	return (m->mask & IBV_QP_AV) != 0 && nic->attr.grh_required && !m->dest.is_global ? EINVAL
+											  : 0;
 }
 
 static void
@@ -340,13 +342,7 @@ attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m
 	TAKE(IBV_QP_RQ_PSN, rq_psn);
 	TAKE(IBV_QP_SQ_PSN, sq_psn);
 	TAKE(IBV_QP_PKEY_INDEX, pkey_index);
-	TAKE(IBV_QP_AV, dlid);
-	TAKE(IBV_QP_AV, is_global);
-	TAKE(IBV_QP_AV, sgid_index);
-	TAKE(IBV_QP_AV, sl);
-	TAKE(IBV_QP_AV, traffic_class);
-	TAKE(IBV_QP_AV, hop_limit);
-	TAKE(IBV_QP_AV, flow_label);
+	TAKE(IBV_QP_AV, dest);
 	TAKE(IBV_QP_PORT, port);
 	TAKE(IBV_QP_PATH_MTU, path_mtu);
 	TAKE(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
@@ -356,12 +352,13 @@ attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m
 	TAKE(IBV_QP_MAX_QP_RD_ATOMIC, max_rd_atomic);
 	TAKE(IBV_QP_MAX_DEST_RD_ATOMIC, max_dest_rd_atomic);
 #undef TAKE
-	if ((m->mask & IBV_QP_AV) != 0)
-		memcpy(a->dgid, m->dgid, sizeof(a->dgid));
+	/* As with mlx5_ib, which gives the card a logarithm: 0 is 1. */
+	if (qp->kind->sends == SM_SENDS_TO_TARGETS)
+		a->max_rd_atomic = (uint8_t)crpc_max(a->max_rd_atomic, 1);
 	a->mask |= m->mask;
-	kind = a->is_global ? sm_gid_kind(nic, a->sgid_index) : 0;
+	kind = a->dest.is_global ? sm_gid_kind(nic, a->dest.sgid_index) : 0;
 	qp->mtu_shift = (uint8_t)(a->path_mtu != 0 ? 7 + a->path_mtu : 12);
-	qp->headers = SM_WIRE_BASE + (a->is_global ? SM_WIRE_GRH : 0);
+	qp->headers = SM_WIRE_BASE + (a->dest.is_global ? SM_WIRE_GRH : 0);
 	if (qp->kind->sends != SM_SENDS_TO_TARGETS) {
 		qp->dest_qpn = a->dest_qpn & SM_PSN_MASK;
 		sm_qp_names(nic, qp, kind);
@@ -431,12 +428,13 @@ sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out)
 	sm_unlock(nic);
 }
 
-/* A send WQE is flushed. Some cards say so only where a completion was asked for. */
-static void
-flush_one(struct sm_nic *nic, struct sm_qp *qp, uint16_t bb, uint8_t op, bool signaled)
+void
+sm_sq_error(struct sm_nic *nic, struct sm_qp *qp, const struct sm_swr *w)
 {
-	if (signaled || !nic->attr.flush_signalled)
-		sm_cq_error(nic, qp, MLX5_CQE_REQ_ERR, MLX5_CQE_SYNDROME_WR_FLUSH_ERR, bb, op);
+	/* Some cards report a flush only where a completion was asked for. */
+	if (w->syndrome != MLX5_CQE_SYNDROME_WR_FLUSH_ERR || w->signaled ||
+		!nic->attr.flush_signalled)
+		sm_cq_error(nic, qp, MLX5_CQE_REQ_ERR, w->syndrome, w->bb, w->op);
 }
 
 /* Everything posted to the send queue and not completed. */
@@ -446,9 +444,10 @@ flush_sq(struct sm_nic *nic, struct sm_qp *qp)
 	uint32_t n = 0;
 
 	for (; qp->req.wr_done != qp->req.wr_tx; qp->req.wr_done++, n++) {
-		const struct sm_swr *w = &qp->req.swr[qp->req.wr_done & (qp->made.sq_nwqebb - 1)];
+		struct sm_swr *w = &qp->req.swr[qp->req.wr_done & (qp->made.sq_nwqebb - 1)];
 
-		flush_one(nic, qp, w->bb, w->op, w->signaled);
+		w->syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR;
+		sm_sq_error(nic, qp, w);
 	}
 	if (qp->made.sq_nwqebb == 0)
 		return n;
@@ -460,8 +459,12 @@ flush_sq(struct sm_nic *nic, struct sm_qp *qp)
 			qp->made.sq_buf + (qp->req.taken & (qp->made.sq_nwqebb - 1)) * SM_WQEBB;
 		uint32_t nbb = ((sm_be32(wqe + 4) & 0x3f) + 3) / 4;
 
-		flush_one(nic, qp, qp->req.taken, wqe[3],
-			(wqe[11] & MLX5_WQE_CTRL_CQ_UPDATE) != 0);
+		sm_sq_error(nic, qp, &(struct sm_swr){
+			.bb = qp->req.taken,
+			.op = wqe[3],
+			.syndrome = MLX5_CQE_SYNDROME_WR_FLUSH_ERR,
+			.signaled = (wqe[11] & MLX5_WQE_CTRL_CQ_UPDATE) != 0,
+		});
 		if (nbb == 0 || nbb > (uint16_t)(qp->req.head - qp->req.taken))
 			nbb = 1;
 		qp->req.taken = (uint16_t)(qp->req.taken + nbb);

@@ -180,6 +180,7 @@ wqe_parse(const struct sm_nic *nic, struct sm_qp *qp)
 		.bb = qp->req.taken,
 		.op = op,
 		.signaled = (fm & MLX5_WQE_CTRL_CQ_UPDATE) != 0,
+		.stream = sm_be16(wqe + offsetof(struct mlx5_wqe_ctrl_seg, dci_stream_channel_id)),
 	};
 	if (!ok)
 		return false;
@@ -205,17 +206,34 @@ wqe_parse(const struct sm_nic *nic, struct sm_qp *qp)
 	return true;
 }
 
+/*
+ * The length of the WQE at hand, which was read, and so the number of its last packet; the peer may
+ * have the first ones. UINT64_MAX: it has none.
+ */
+static uint64_t
+wqe_span(struct sm_qp *qp)
+{
+	struct sm_send *t = &qp->req.tx;
+	uint64_t total = sm_cursor_total(&t->cur);
+
+	t->swr.len = (uint32_t)total;
+	if (total <= SM_MSG_MAX)
+		t->swr.psn = (t->swr.psn - qp->req.resume + sm_psn_packets(qp, t->swr.len) - 1) &
+			SM_PSN_MASK;
+	return total;
+}
+
 enum sm_step
 sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 {
-	if (!qp->req.tx.started)
-		wqe_parse(nic, qp);
+	if (!qp->req.tx.started && wqe_parse(nic, qp))
+		wqe_span(qp);
 	qp->req.tx.swr.wait = SM_SWR_DONE;
 	qp->req.tx.swr.syndrome = synd;
 	qp->req.halted = true;
 	sm_sq_taken(qp);
 	sm_sq_complete(nic, qp);
-	return SM_STEP_BLOCKED;
+	return qp->req.halted ? SM_STEP_BLOCKED : SM_STEP_FULL;
 }
 
 /* Bind or invalidate a memory window: 0 or a syndrome. */
@@ -237,7 +255,6 @@ wqe_resume(const struct sm_nic *nic, struct sm_qp *qp)
 	struct sm_send *t = &qp->req.tx;
 	uint64_t off = (uint64_t)qp->req.resume << qp->mtu_shift;
 
-	t->swr.psn = (t->swr.psn - qp->req.resume) & SM_PSN_MASK;
 	qp->req.resume = 0;
 	sm_qp_way(nic, qp);
 	if (off >= t->swr.len)
@@ -284,10 +301,9 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 			return step;
 	}
 	t->started = true;
+	total = wqe_span(qp);
 	if (crpc_unlikely(nic->fault != NULL) && sm_fault_prot(nic->fault, qp))
 		return sm_sq_fail(nic, qp, MLX5_CQE_SYNDROME_LOCAL_PROT_ERR);
-	total = sm_cursor_total(&t->cur);
-	t->swr.len = (uint32_t)total;
 	if (crpc_unlikely(total == UINT64_MAX ||
 		    (t->swr.wait == SM_SWR_RESPONSE && qp->attr.max_rd_atomic == 0) ||
 		    (qp->req.resume != 0 && !wqe_resume(nic, qp))))
@@ -295,7 +311,6 @@ wqe_begin(struct sm_nic *nic, struct sm_qp *qp)
 	if (crpc_unlikely(total > (is_datagram(qp) ? 128u << nic->attr.mtu : SM_MSG_MAX) ||
 		    (ops[t->swr.op].units == 2 && total != 8)))
 		return sm_sq_fail(nic, qp, MLX5_CQE_SYNDROME_LOCAL_LENGTH_ERR);
-	t->swr.psn = (t->swr.psn + sm_psn_packets(qp, t->swr.len) - 1) & SM_PSN_MASK;
 	return SM_STEP_ON;
 }
 

@@ -25,6 +25,7 @@ struct sm_swr {
 	uint8_t wait;    /**< enum sm_swr_wait. */
 	uint8_t syndrome; /**< Not 0: failed, completes as an error in its turn. */
 	bool signaled;
+	uint16_t stream; /**< Of a DCI. */
 };
 
 /** Where a WQE of a queue pair without a connection goes, as its address vector says. */
@@ -93,9 +94,14 @@ enum sm_step {
 
 /** The WQE in qp->req.tx leaves the queue and waits for its completion. */
 void sm_sq_taken(struct sm_qp *qp);
+/** Report WQE @p w, which failed or is flushed. */
+void sm_sq_error(struct sm_nic *nic, struct sm_qp *qp, const struct sm_swr *w);
 /** Complete, in order, whatever is done. */
 void sm_sq_complete(struct sm_nic *nic, struct sm_qp *qp);
-/** The next WQE fails with @p synd, once everything before it has completed. SM_STEP_BLOCKED. */
+/**
+ * The next WQE fails with @p synd, once everything before it has completed. SM_STEP_FULL if that
+ * was at once and ends a stream alone, else SM_STEP_BLOCKED.
+ */
 enum sm_step sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd);
 
 /** Look at the doorbell record and send; what does not fit goes on the active list. */
