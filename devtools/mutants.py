@@ -2,25 +2,31 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Plants the faults of test/mutants/mutants.txt one at a time in a copy of HEAD, builds the contract
 tests that each names, and runs them. Each of these tests has to fail. Prints what finds the fault.
-The other files of test/mutants have faults for other programs: --fit checks them too.
+With --chaos: the faults of protocol.txt, each of which simkv --chaos has to find; the table that is
+printed has the seed and the CPU time that it took, a crash and a run without an end included.
 Exit status: 0 each fault was found; 1 one was not, or it cannot be planted or built; 2 bad usage."""
 import argparse
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
+import signal
 import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 TEST_SECONDS = 120
+# simkv runs so many seeds at a time, which take a tenth of the CPU time that they get.
+SEEDS = 100
+SEEDS_SECONDS = 60
 
 
 class Mutant:
     def __init__(self, name):
         self.name = name
-        self.tests = []
+        self.tests, self.fault = [], ''
         self.changes = []  # [folder, function, old text, new text]
 
 
@@ -32,10 +38,12 @@ def mutants_read(path):
     mutants, place = [], None
     for line in path.read_text().splitlines():
         key, _, rest = line.strip().partition(' ')
-        if not line or line.startswith('#') or key in ('fault:', 'shows:'):
+        if not line or line.startswith('#') or key == 'shows:':
             continue
         if not line.startswith(' '):
             mutants.append(Mutant(line))
+        elif key == 'fault:':
+            mutants[-1].fault = rest
         elif key == 'tests:':
             mutants[-1].tests = rest.split()
         elif key == 'in:':
@@ -74,10 +82,10 @@ def changes_of(mutant, tree):
     return before, after
 
 
-def build(tree, tests, jobs):
+def build(tree, targets, jobs):
     command = [tree / 'devtools/build.sh', '--jobs', str(jobs)]
-    for test in tests:
-        command += ['--target', f'test/contract/contract_{test}']
+    for target in targets:
+        command += ['--target', target]
     return subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -96,24 +104,54 @@ def first_failure(tree, test):
     return None if run.wait() == 0 else f'{clause} (exit status {run.returncode})'
 
 
-def check(mutant, tree, jobs):
+def contract(mutant, tree):
     """Whether each test of the mutant finds it, and what does."""
+    found = {test: first_failure(tree, test) for test in mutant.tests}
+    return None not in found.values(), ', '.join(
+        f'{test}: {clause or "SURVIVES"}' for test, clause in found.items())
+
+
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def chaos(tree, minutes):
+    """Whether a seed finds what is wrong with simkv, and a row of the table: seed, CPU time, what was found."""
+    begin, first = cpu_seconds(), 1
+    limit = (resource.RLIMIT_CPU, (SEEDS_SECONDS, SEEDS_SECONDS + 5))
+    while cpu_seconds() - begin < minutes * 60:
+        run = subprocess.run([tree / 'build/apps/simkv/simkv', '--chaos', str(first), '--seeds', str(SEEDS)],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                             preexec_fn=lambda: resource.setrlimit(*limit))
+        if run.returncode != 0:
+            said = re.search(r'simkv: seed (\d+): (.*)', run.stderr)
+            seed, what = said.groups() if said else (
+                f'{first} to {first + SEEDS - 1}',
+                'it has no end' if run.returncode == -signal.SIGXCPU else f'it ends with status {run.returncode}')
+            return True, f'{seed} | {cpu_seconds() - begin:.1f} | {what}'
+        first += SEEDS
+    return False, f'none to {first - 1} | {cpu_seconds() - begin:.0f} | **not found**'
+
+
+def check(mutant, tree, jobs, targets, judge):
+    """What judge() says of a program with the mutant in it."""
     before = {}
     try:
         before, after = changes_of(mutant, tree)
         for path, text in after.items():
             path.write_text(text)
-        built = build(tree, mutant.tests, jobs)
-        if built.returncode != 0:
-            return False, 'it does not build\n' + built.stdout[-2000:]
-        found = {test: first_failure(tree, test) for test in mutant.tests}
+        built = build(tree, targets, jobs)
+        return (False, 'it does not build\n' + built.stdout[-2000:]) if built.returncode != 0 else judge()
     except NotPlanted as e:
         return False, str(e)
     finally:
         for path, text in before.items():
             path.write_text(text)
-    return None not in found.values(), ', '.join(
-        f'{test}: {clause or "SURVIVES"}' for test, clause in found.items())
+
+
+def targets_of(tests, chaos_too):
+    return ['apps/simkv/simkv'] if chaos_too else [f'test/contract/contract_{test}' for test in tests]
 
 
 def all_read(folder):
@@ -140,6 +178,8 @@ def fit(mutants):
 
 def main():
     parser = argparse.ArgumentParser(prog='devtools/mutants.sh', description=__doc__)
+    parser.add_argument('--chaos', action='store_true', help='plant the faults of the protocol in simkv')
+    parser.add_argument('--minutes', type=float, default=10, help='chaos: of CPU time for each (default: 10)')
     parser.add_argument('--dir', help='where the copy lies and stays (default: a new folder, removed at the end)')
     parser.add_argument('--fit', action='store_true',
                         help='only see that each fault of test/mutants can be planted in the working tree')
@@ -147,7 +187,8 @@ def main():
     parser.add_argument('mutants', nargs='*', metavar='MUTANT', help='names (default: all)')
     args = parser.parse_args()
     folder = ROOT / 'test/mutants'
-    mutants = all_read(folder) if args.fit else mutants_read(folder / 'mutants.txt')
+    mutants = all_read(folder) if args.fit else \
+        mutants_read(folder / ('protocol.txt' if args.chaos else 'mutants.txt'))
     if unknown := set(args.mutants) - {m.name for m in mutants}:
         parser.error('no such mutant: ' + ' '.join(unknown))
     mutants = [m for m in mutants if not args.mutants or m.name in args.mutants]
@@ -163,18 +204,25 @@ def main():
             ['tar', '-c', '-C', ROOT, '--exclude=./build*', '.']
         archive = subprocess.run(pack, stdout=subprocess.PIPE, check=True)
         subprocess.run(['tar', '-x', '-m', '-C', tree], input=archive.stdout, check=True)
-        tests = sorted({test for m in mutants for test in m.tests})
-        head = build(tree, tests, args.jobs)
-        if head.returncode != 0:
-            sys.exit(head.stdout[-2000:] + 'mutants.sh: HEAD does not build')
-        for test in tests:
-            if failure := first_failure(tree, test):
-                sys.exit(f'mutants.sh: HEAD itself fails: {test}: {failure}')
-        bad = 0
-        for m in mutants:
-            found, text = check(m, tree, args.jobs)
-            bad += not found
-            print(f'{m.name:<40} {text}', flush=True)
+        return run_all(mutants, tree, args)
+
+
+def run_all(mutants, tree, args):
+    tests = sorted({test for m in mutants for test in m.tests})
+    head = build(tree, targets_of(tests, args.chaos), args.jobs)
+    if head.returncode != 0:
+        sys.exit(head.stdout[-2000:] + 'mutants.sh: HEAD does not build')
+    for test in tests:
+        if failure := first_failure(tree, test):
+            sys.exit(f'mutants.sh: HEAD itself fails: {test}: {failure}')
+    if args.chaos:
+        print('| fault | seed | CPU s | what it shows |\n| --- | --- | --- | --- |')
+    bad = 0
+    for m in mutants:
+        found, text = check(m, tree, args.jobs, targets_of(m.tests, args.chaos),
+                            lambda m=m: chaos(tree, args.minutes) if args.chaos else contract(m, tree))
+        bad += not found
+        print(f'| {m.name}: {m.fault} | {text} |' if args.chaos else f'{m.name:<40} {text}', flush=True)
     return bad != 0
 
 
