@@ -136,7 +136,7 @@ answer(struct sim_host *h, uint64_t token, int status, const void *msg, uint32_t
 	c->status = status;
 	c->len = len;
 	c->at = sim_host_clock(h) + hop(h);
-	h->world->longest = crpc_max(h->world->longest, crpc_max(c->at, c->begin) - c->begin);
+	h->longest = crpc_max(h->longest, crpc_max(c->at, c->begin) - c->begin);
 	if (len != 0)
 		memcpy(h->resp + token * h->world->resp_max, msg, len);
 	queue_add(&h->answered, h->call, (uint32_t)token);

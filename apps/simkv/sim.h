@@ -91,6 +91,7 @@ struct sim_host {
 	uint32_t capacity, slow, lives, lost_before;
 	bool dead;
 	uint64_t died, paused; /**< When; until when its daemon stands still. */
+	uint64_t longest;      /**< That a call of its clients took, ns. */
 	bool *again;           /**< Array of hosts: to be connected again. */
 };
 
@@ -120,7 +121,6 @@ struct sim_world {
 	struct app_records *records; /**< Of all loads; NULL: there is no history. */
 	uint64_t twice;              /**< Answers to calls that had one. */
 	uint64_t unnoticed;          /**< Hosts that stood still and were not lost. */
-	uint64_t longest;            /**< That a call took, ns. */
 };
 
 /** What came of a run. */
