@@ -106,8 +106,8 @@ sim_report_row(const struct app_out *out, const struct sim_options *o, const str
 		sim_presets[o->preset], "hosts", INT(o->hosts), "clients", INT(o->clients), "depth",
 		INT(o->depth), "backend", "copyrpc", "flush", app_flush_names[o->flush],
 		"transport", app_transport_names[o->transport], "flow", app_flow_names[o->flow]);
-	app_row_set(row, "{s:s,s:s,s:s*,s:I,s:f}", "nic", o->nic, "cpu_model", o->cpu, "set",
-		o->set, "seed", INT(o->seed), "virtual_ms", o->virtual_ms);
+	app_row_set(row, "{s:s,s:s,s:s*,s:s*,s:I,s:f}", "nic", o->nic, "cpu_model", o->cpu, "set",
+		o->set, "fault", o->fault, "seed", INT(o->seed), "virtual_ms", o->virtual_ms);
 	app_row_figure(row, "rate",
 		&(struct app_figure){.median = rate, .min = rate, .max = rate, .n = 1}, "Mops/s");
 	app_row_figure(row, "latency_remote",
