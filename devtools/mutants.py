@@ -126,9 +126,11 @@ def chaos(tree, minutes):
                              preexec_fn=lambda: resource.setrlimit(*limit))
         if run.returncode != 0:
             said = re.search(r'simkv: seed (\d+): (.*)', run.stderr)
+            if said is None and run.returncode > 0:
+                return False, f'- | - | **status {run.returncode}**: {run.stderr.strip()}'
             seed, what = said.groups() if said else (
                 f'{first} to {first + SEEDS - 1}',
-                'it has no end' if run.returncode == -signal.SIGXCPU else f'it ends with status {run.returncode}')
+                'it has no end' if run.returncode == -signal.SIGXCPU else f'it ends by signal {-run.returncode}')
             return True, f'{seed} | {cpu_seconds() - begin:.1f} | {what}'
         first += SEEDS
     return False, f'none to {first - 1} | {cpu_seconds() - begin:.0f} | **not found**'
@@ -216,6 +218,9 @@ def run_all(mutants, tree, args):
         if failure := first_failure(tree, test):
             sys.exit(f'mutants.sh: HEAD itself fails: {test}: {failure}')
     if args.chaos:
+        found, text = chaos(tree, 0.1)
+        if found or 'status' in text:
+            sys.exit(f'mutants.sh: HEAD itself fails: {text}')
         print('| fault | seed | CPU s | what it shows |\n| --- | --- | --- | --- |')
     bad = 0
     for m in mutants:

@@ -193,6 +193,7 @@ link_close(struct kvd_cluster *c, uint32_t r, uint64_t now, const char *why)
 			CRPC_LOG_WARNING, "lost rank %u: %s; operations on its keys fail", r, why);
 	if (l->fd >= 0)
 		close(l->fd);
+	crpc_kv_server_here(c->server, r, false);
 	endpoints_renew(c, r);
 	free(l->out);
 	free(l->in);
@@ -300,6 +301,7 @@ link_begin(struct kvd_cluster *c, uint32_t r, int fd, uint64_t now)
 	l->out_len = l->out_at = l->in_at = 0;
 	l->state = c->on_use ? LINK_MET : LINK_ADDRESS;
 	l->until_ns = c->on_use ? UINT64_MAX : now + KVD_ADDRESS_MS * MS;
+	crpc_kv_server_here(c->server, r, true);
 }
 
 /*
@@ -312,7 +314,7 @@ is_next(const struct kvd_cluster *c, uint32_t r, const struct kvd_hello *theirs,
 	const struct link *l = &c->link[r];
 	uint64_t version = l->version_begin, instance = l->instance, most;
 
-	if (l->state >= LINK_MET && l->hello.version_begin > version) {
+	if (l->state >= LINK_ADDRESS && l->hello.version_begin > version) {
 		version = l->hello.version_begin;
 		instance = l->hello.instance;
 	}
@@ -439,7 +441,6 @@ met_watch(struct kvd_cluster *c, uint32_t r, uint64_t now)
 	if (rc < 0) {
 		link_close(c, r, now, "its process or host has ended");
 	} else if (l->wanted || l->in_at != 0) {
-		l->wanted = false;
 		l->state = LINK_ADDRESS;
 		l->until_ns = now + KVD_ADDRESS_MS * MS;
 	}
@@ -467,6 +468,7 @@ address_exchange(struct kvd_cluster *c, uint32_t r, uint64_t now)
 	free(l->out);
 	free(l->in);
 	l->out = l->in = NULL;
+	l->wanted = false;
 	l->state = LINK_OPEN;
 }
 

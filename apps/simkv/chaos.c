@@ -16,7 +16,9 @@
 #define CONFIGURATIONS 300000u
 /* Who put the keys that are there at the begin. */
 #define LOADER UINT32_MAX
-#define US     UINT64_C(1000)
+/* In place of a key. */
+#define NO_MEMORY UINT64_MAX
+#define US        UINT64_C(1000)
 
 /* ---- what is drawn ---- */
 
@@ -41,11 +43,11 @@ draw_cluster(struct sim_options *o, uint64_t *rng)
 	static const uint64_t begin[] = {0, UINT64_C(1) << 32, UINT64_C(1) << 36, 0};
 	uint64_t shift = begin[pick(rng, CRPC_DIM(begin))];
 
-	o->hosts = pick(rng, 8) == 0 ? 2 + pick(rng, 63) : 2 + pick(rng, 6);
+	o->hosts = pick(rng, 8) == 0 ? 2 + pick(rng, SIM_CHAOS_HOSTS_MAX - 1) : 2 + pick(rng, 6);
 	o->clients = o->hosts > 8 ? 1 + pick(rng, 3) : pick(rng, 8) == 0 ? 64 : 1 + pick(rng, 8);
 	o->depth = 1 + pick(rng, o->clients == 64 ? 8 : 4);
 	o->keys = 1 + o->clients * o->depth * (1 + pick(rng, 3)) / 2;
-	o->read_ratio = 0.2 + 0.1 * (double)pick(rng, 6);
+	o->read_ratio = (double)(2 + pick(rng, 6)) / 10;
 	o->delete_ratio = pick(rng, 2) == 0 ? 0.1 : 0;
 	o->cas = pick(rng, 3) == 0;
 	o->transport = (unsigned int)pick(rng, 2);
@@ -56,7 +58,7 @@ draw_cluster(struct sim_options *o, uint64_t *rng)
 	o->connect = (unsigned int)pick(rng, 2);
 	/* Positions shortly before they leave 32 bits, their counts do, or they wrap. */
 	o->initial_pos = pick(rng, 2) == 0 ? 0 : shift - 16 * pick(rng, 4096);
-	o->think_us = pick(rng, 4) == 0 ? (double)(20 + pick(rng, 180)) : 1;
+	o->notice_ns = pick(rng, 2) == 0 ? 0 : pick_wide(rng, 20 * US, 1000 * US);
 	o->refuse = pick(rng, 3) == 0 ? pick(rng, 3000) : 0;
 	o->timeout_ns = (300 + pick(rng, 700) + 6 * o->clients * o->depth) * US;
 }
@@ -78,33 +80,33 @@ draw_fault(struct sim_fault *f, const struct sim_options *o, uint64_t run, uint6
 static void
 draw(const struct sim_options *base, struct sim_options *o)
 {
-	uint64_t seed = base->chaos, rng = crpc_random(&seed), run, ops;
+	uint64_t seed = base->chaos, rng = crpc_random(&seed), run, ops, think;
 
 	*o = *base;
 	o->seed = base->chaos;
 	o->verify = true;
 	o->watch_ns = 50 * US;
 	draw_cluster(o, &rng);
+	think = pick(&rng, 4) == 0 ? (20 + pick(&rng, 180)) * US : US;
 	run = (300 + pick(&rng, 1200)) * US;
 	if (pick(&rng, 24) == 0) { /* So long that daemons ask each other whether they are there. */
 		run = 220000 * US;
 		o->hosts = 2 + pick(&rng, 2);
 		o->clients = 1 + pick(&rng, 2);
 		o->depth = 1;
-		o->think_us = 200;
+		think = 200 * US;
 	}
 	o->faults.n = (uint32_t)pick(&rng, 6);
 	for (uint32_t i = 0; i < o->faults.n; i++)
 		draw_fault(&o->faults.v[i], o, run, &rng);
-	run = crpc_max(run, sim_faults_end(&o->faults)) + 6 * o->timeout_ns;
+	run = crpc_max(run, sim_faults_end(&o->faults)) + 6 * o->timeout_ns + o->notice_ns;
 	ops = pick(&rng, 8) == 0 ? 40000 : 5000;
-	o->think_us =
-		crpc_max(o->think_us, (double)(o->hosts * o->clients * run / US) / (double)ops);
-	o->model.cpu.client = (uint64_t)(o->think_us * 1e6);
+	think = crpc_max(think, o->hosts * o->clients * run / ops);
+	o->model.cpu.client = think * 1000;
 	o->model.nic.lost = 100 * US * 1000;
 	/* A client makes its calls one after the other, and learns late that its host was away. */
-	o->warmup_ms = (double)run / 1e6 + 2e-3 * (double)o->depth * o->think_us;
-	o->virtual_ms = 0.3 + o->think_us * 4e-3;
+	o->warmup_ms = (double)(run + 2 * o->depth * think) / 1e6;
+	o->virtual_ms = (double)(300 * US + 4 * think) / 1e6;
 }
 
 /* ---- the history ---- */
@@ -158,14 +160,14 @@ history_make(const struct sim_world *w, struct history *h)
 				.value = op->value,
 				.found = op->found,
 				.client = op->client,
-				.line = (uint32_t)h->n,
+				.line = (uint32_t)(op - w->records->op),
 				.kind = kinds[op->kind],
 				.done = op->state != APP_HISTORY_OPEN,
 				.ok = op->state == APP_HISTORY_OK};
 	return hist_sort(h);
 }
 
-/* @return the key of which no order explains what was seen; keys.n: there is none. */
+/* @return the key of which no order explains what was seen; keys.n: there is none; NO_MEMORY. */
 static uint64_t
 history_check(const struct sim_world *w, uint64_t *undecided)
 {
@@ -175,7 +177,7 @@ history_check(const struct sim_world *w, uint64_t *undecided)
 	size_t n;
 
 	if (!history_make(w, &h))
-		return wrong;
+		wrong = NO_MEMORY;
 	for (size_t at = 0; at < h.n && wrong == w->load.keys.n; at += n) {
 		for (n = 1; at + n < h.n && h.op[at + n].key == h.op[at].key;)
 			n++;
@@ -185,7 +187,10 @@ history_check(const struct sim_world *w, uint64_t *undecided)
 		case WGL_NO:
 			wrong = h.op[at].key;
 			break;
-		default:
+		case WGL_NOMEM:
+			wrong = NO_MEMORY;
+			break;
+		case WGL_UNDECIDED:
 			(*undecided)++;
 		}
 	}
@@ -197,11 +202,11 @@ history_check(const struct sim_world *w, uint64_t *undecided)
 
 /* What all seeds did. */
 struct sums {
-	uint64_t seeds, ops, failed, lost, restarts, undecided, faults[SIM_FAULT_KINDS];
+	uint64_t seeds, ops, failed, lost, restarts, undecided, overflows, faults[SIM_FAULT_KINDS];
 };
 
-/* A call ends by its deadlines, whatever the others do; only what its own host goes through adds. */
-static bool
+/* A call ends by its deadlines, whatever the others do; only faults of its own host add to them. */
+static void
 was_late(const struct sim_world *w, uint32_t host, char why[256])
 {
 	uint64_t most = 3 * w->opt->timeout_ns + 1000 * US;
@@ -212,7 +217,6 @@ was_late(const struct sim_world *w, uint32_t host, char why[256])
 	if (w->host[host].longest > most)
 		snprintf(why, 256, "a call of host %u took %" PRIu64 " us, more than %" PRIu64,
 			host, w->host[host].longest / US, most / US);
-	return w->host[host].longest > most;
 }
 
 /* Whether what must hold does not; then why[] has the reason. */
@@ -229,25 +233,26 @@ is_wrong(struct sim_world *w, const struct sim_result *r, struct sums *s, char w
 			no_peer += w->opt->connect == APP_CONNECT_START &&
 				crpc_kv_server_peer(w->host[i].server, k) != CRPC_KV_PEER_UP;
 	*why = '\0';
-	if (w->records->head->lost != 0)
-		s->undecided++;
-	else if (key != w->load.keys.n)
+	s->overflows += w->records->head->lost != 0;
+	if (key == NO_MEMORY)
+		snprintf(why, 256, "no memory for the check of its history");
+	else if (w->records->head->lost == 0 && key != w->load.keys.n)
 		snprintf(why, 256, "key %" PRIu64 " is not linearizable", key);
-	if (w->unnoticed != 0)
+	else if (w->unnoticed != 0)
 		snprintf(why, 256, "%" PRIu64 " hosts did not notice one that stood still",
 			w->unnoticed);
-	for (uint32_t i = 0; i < w->hosts && !was_late(w, i, why); i++)
-		;
-	if (no_peer != 0)
+	else if (no_peer != 0)
 		snprintf(why, 256, "%" PRIu64 " connections are missing at the end", no_peer);
-	if (r->load.failed != 0 || r->quiet_min == 0)
+	else if (r->load.failed != 0 || r->quiet_min == 0)
 		snprintf(why, 256,
 			"after all faults %" PRIu64 " operations failed (%" PRIu64 " lost, %" PRIu64
 			" late), and the host with the fewest had %" PRIu64,
 			r->load.failed, r->load.failed_of[APP_LOAD_LOST],
 			r->load.failed_of[APP_LOAD_TIME], r->quiet_min);
-	if (w->faults.n == 0 && r->lost != 0)
+	else if (w->faults.n == 0 && r->lost != 0)
 		snprintf(why, 256, "%" PRIu64 " ranks were lost without a fault", r->lost);
+	for (uint32_t i = 0; i < w->hosts && *why == '\0'; i++)
+		was_late(w, i, why);
 	return *why != '\0';
 }
 
@@ -314,11 +319,12 @@ report(struct app_out *out, const struct sim_options *o, const struct sums *s, i
 	const struct app_trial trial = {0};
 	json_t *rows = json_array(), *row = app_row(out, "result", &trial);
 
-	app_row_set(row, "{s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "virtual", 1, "first_seed",
+	app_row_set(row, "{s:b,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:b}", "virtual", 1, "first_seed",
 		(json_int_t)o->chaos, "seeds", (json_int_t)s->seeds, "operations",
 		(json_int_t)s->ops, "failed_operations", (json_int_t)s->failed, "lost_ranks",
 		(json_int_t)s->lost, "restarts", (json_int_t)s->restarts, "undecided_keys",
-		(json_int_t)s->undecided, "found", found == APP_EXIT_RUN);
+		(json_int_t)s->undecided, "unchecked_seeds", (json_int_t)s->overflows, "found",
+		found == APP_EXIT_RUN);
 	for (uint32_t i = 0; i < SIM_FAULT_KINDS; i++)
 		app_row_set(row, "{s:I}", sim_fault_names[i], (json_int_t)s->faults[i]);
 	json_array_append_new(rows, row);

@@ -7,8 +7,8 @@
  * --chaos: clusters, loads and faults drawn by a seed, and what must hold of each run:
  *
  *     always       each call ends, once, and within a bounded time; every answer is right
- *                  (app_verify.h); no answer and no key contradicts one copy of each key, which is
- *                  empty again when its host came again (usertools/lincheck)
+ *                  (app_verify.h); each key is linearizable, and empty after its host was
+ *                  restarted (usertools/lincheck)
  *     a pause      of four deadlines or more is noticed by all that were connected
  *     afterwards   no operation fails, each host is served, and when all have ended each context
  *                  is sound and at rest: crpc_copyrpc_check()
@@ -18,14 +18,14 @@
 #include "options.h"
 
 /** Hosts of a seed at most, and keys of each. */
-#define SIM_CHAOS_HOSTS_MAX 64
+#define SIM_CHAOS_HOSTS_MAX 80
 #define SIM_CHAOS_KEYS_MAX  1024
 
 /**
  * Run the seeds from o->chaos on, o->seeds of them, until one finds something.
  *
  * @return
- *   0; APP_EXIT_RUN: a seed was found, and said; APP_EXIT_USAGE after one line.
+ *   0; APP_EXIT_RUN: a seed was found, and printed; APP_EXIT_USAGE after one line.
  */
 int sim_chaos(struct app_out *out, const struct sim_options *o);
 

@@ -25,13 +25,14 @@ fault_read(struct sim_fault *f, const char *text, uint32_t hosts)
 		return false;
 	while (f->kind < SIM_FAULT_KINDS && strcmp(kind, sim_fault_names[f->kind]) != 0)
 		f->kind++;
+	if (!(at >= 0 && at <= 1e9 && length >= 0 && length <= 1e9))
+		return false;
 	f->host = host;
 	f->number = number;
 	f->at = (uint64_t)(at * 1e3);
 	f->length = (uint64_t)(length * 1e3);
 	return f->kind != SIM_FAULT_KINDS && (f->kind == SIM_BREAK) == (f->length == 0) &&
-		host < hosts && at >= 0 && at <= 1e9 && length >= 0 && length <= 1e9 &&
-		(text[end] == '\0' || text[end] == ',');
+		host < hosts && hosts > 1 && (text[end] == '\0' || text[end] == ',');
 }
 
 int
@@ -74,8 +75,10 @@ crash_end(struct sim_world *w, struct sim_fault *f, uint64_t now)
 	}
 	h->dead = false;
 	h->free = crpc_max(h->free, now * 1000);
-	for (uint32_t i = 0; i < w->hosts; i++)
-		h->again[i] = true;
+	for (uint32_t i = 0; i < w->hosts; i++) {
+		crpc_kv_server_here(h->server, i, true);
+		h->other[i].reconnect = true;
+	}
 	w->restart[w->restarts++] =
 		(struct sim_restart){.host = f->host, .died = h->died, .back = now};
 	sim_wake(&h->turn, now);
@@ -104,12 +107,9 @@ fault_begin(struct sim_world *w, struct sim_fault *f, uint64_t now)
 	else if (f->kind == SIM_PAUSE)
 		h->paused = crpc_max(h->paused, now + f->length);
 	else if (f->kind == SIM_SLOW_DOWN)
-		h->slow = SIM_SLOW;
+		h->slow = crpc_max(h->slow, now + f->length);
 	else
 		break_one(h, f->number);
-	for (uint32_t i = 0; i < w->hosts && f->kind == SIM_PAUSE; i++)
-		if (!w->host[i].dead)
-			w->host[i].lost_before = crpc_kv_server_lost(w->host[i].server);
 }
 
 /* Those to which it was connected have noticed that it stood still for so long. */
@@ -123,7 +123,7 @@ pause_end(struct sim_world *w, const struct sim_fault *f)
 	for (uint32_t i = 0; i < w->hosts; i++) {
 		o = &w->host[i];
 		if (i != f->host && !o->dead && o->paused + f->length < f->at + SIM_BEGIN_NS &&
-			o->slow == 1 && crpc_kv_server_lost(o->server) == o->lost_before &&
+			o->slow + f->length < f->at + SIM_BEGIN_NS &&
 			crpc_kv_server_peer(o->server, f->host) == CRPC_KV_PEER_UP)
 			w->unnoticed++;
 	}
@@ -135,8 +135,6 @@ fault_end(struct sim_world *w, struct sim_fault *f, uint64_t now)
 	f->over = true;
 	if (f->kind == SIM_CRASH)
 		crash_end(w, f, now);
-	else if (f->kind == SIM_SLOW_DOWN)
-		w->host[f->host].slow = 1;
 	else if (f->kind == SIM_PAUSE)
 		pause_end(w, f);
 }
@@ -149,38 +147,57 @@ is_here(const struct sim_host *h, uint64_t now)
 	return !h->dead && h->paused <= now;
 }
 
-/* What one of them knows of the other, who may have died. @return whether it waits for it. */
+/* Whether the end of another host, or of its earlier process, is known by now. */
+static bool
+has_gone(const struct sim_host *h, const struct sim_host *other, uint64_t now)
+{
+	const struct sim_other *o = &h->other[other - h->world->host];
+
+	return other->dead ? now >= other->died + h->world->opt->notice_ns
+			   : o->epoch != other->epoch;
+}
+
+/* What one of them does about the other. @return whether it waits to be connected. */
 static bool
 look(struct sim_host *h, struct sim_host *other, bool lost, uint64_t now)
 {
 	uint32_t rank = (uint32_t)(other - h->world->host);
+	bool gone = has_gone(h, other, now);
 	enum crpc_kv_peer state = crpc_kv_server_peer(h->server, rank);
 
-	if (state == CRPC_KV_PEER_UP && (lost || other->dead)) {
+	crpc_kv_server_here(h->server, rank, !gone || !other->dead);
+	if (state == CRPC_KV_PEER_UP && (lost || gone)) {
 		crpc_kv_server_lose(h->server, rank, "its connection ended");
-		crpc_kv_daemon_watch(h->daemon, crpc_max(now, h->begin));
+		sim_watch(h, now);
 		state = CRPC_KV_PEER_LOST;
 	}
 	if (state == CRPC_KV_PEER_LOST) {
-		h->again[rank] = true;
+		h->other[rank].reconnect = true;
 		crpc_kv_server_renew(h->server, rank);
-		crpc_kv_daemon_watch(h->daemon, crpc_max(now, h->begin));
+		sim_watch(h, now);
 	}
 	return crpc_kv_server_peer(h->server, rank) == CRPC_KV_PEER_NEW &&
-		(h->again[rank] || other->again[h - h->world->host]);
+		(h->other[rank].reconnect || other->other[h - h->world->host].reconnect);
+}
+
+static bool
+has_lost(const struct sim_host *h, uint32_t rank)
+{
+	return !h->dead && crpc_kv_server_peer(h->server, rank) == CRPC_KV_PEER_LOST;
 }
 
 static void
 pair_look(struct sim_host *a, struct sim_host *b, uint64_t now)
 {
 	uint32_t rank_a = (uint32_t)(a - a->world->host), rank_b = (uint32_t)(b - a->world->host);
-	bool lost_a = b->dead || crpc_kv_server_peer(b->server, rank_a) == CRPC_KV_PEER_LOST;
-	bool lost_b = a->dead || crpc_kv_server_peer(a->server, rank_b) == CRPC_KV_PEER_LOST;
+	bool lost_a = has_lost(b, rank_a), lost_b = has_lost(a, rank_b);
 	bool wait_a = is_here(a, now) && look(a, b, lost_a, now);
 	bool wait_b = is_here(b, now) && look(b, a, lost_b, now);
 
-	if (wait_a && wait_b && sim_connect(a, b, now) == 0)
-		a->again[rank_b] = b->again[rank_a] = false;
+	if (!wait_a || !wait_b || b->dead || a->dead || sim_connect(a, b, now) != 0)
+		return;
+	a->other[rank_b] = (struct sim_other){.epoch = b->epoch};
+	b->other[rank_a] = (struct sim_other){.epoch = a->epoch};
 }
 
 void

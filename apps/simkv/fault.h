@@ -4,16 +4,18 @@
 
 /**
  * @file
- * What happens to hosts on purpose, and who connects them again: the part of kvd's control thread.
+ * Faults of hosts, and the part of kvd's control thread: who is lost, and who is connected again.
  *
- *     crash:2@500+300     host 2 dies 500 us after the begin, and comes again, empty, 300 us later
+ *     crash:2@500+300     the process of host 2 ends 500 us after the begin, and is started again,
+ *                         without its keys, 300 us later
  *     pause:0@800+100     the daemon of host 0 stands still; its clients and its card do not
  *     slow:1@200+1000     all that its daemon does takes ten times as long
  *     break:0.1@600       the queue pair of host 0 that has number 1 breaks
  *
- * Every SIM_CONTROL_NS the control thread of each host looks at the others: who has died is lost
- * for all, if one of two ranks has lost the other, so has the other, and what is lost is renewed
- * and connected again. A host that stands still takes no part.
+ * Faults begin and end, and the control thread of each host looks at the others, every
+ * SIM_CONTROL_NS. The end of a process is known to all notice_ns later, or when it is started
+ * again; a rank that was lost by a peer loses that peer; what is lost is renewed and connected
+ * again. A host that stands still takes no part.
  */
 
 #include <stdbool.h>

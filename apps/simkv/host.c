@@ -77,7 +77,7 @@ cost(const struct sim_host *h, const struct sim_counts *c)
 	int64_t stores = (int64_t)(c->taken - b->taken + c->served - b->served) -
 		(int64_t)(c->remote - b->remote);
 
-	return h->slow *
+	return (h->begin < h->slow ? SIM_SLOW : 1) *
 		(cpu->turn + (stores > 0 ? (uint64_t)stores * cpu->store : 0) +
 			(c->taken - b->taken) * cpu->client_in +
 			(c->answered - b->answered) * cpu->client_out +
@@ -128,7 +128,7 @@ answer(struct sim_host *h, uint64_t token, int status, const void *msg, uint32_t
 	struct sim_call *c = &h->call[token];
 
 	if (c->state != SIM_CALL_TAKEN) {
-		h->world->twice++;
+		h->world->answered_twice++;
 		return;
 	}
 	h->now.answered++;
@@ -233,7 +233,7 @@ connect_wanted(struct sim_host *h)
 
 	while ((r = crpc_kv_server_wanted(h->server)) != w->hosts && w->rc == 0) {
 		if (w->look_ns != UINT64_MAX)
-			h->again[r] = true; /* The control threads do it, if they can. */
+			h->other[r].reconnect = true; /* The control threads do it, if they can. */
 		else if (sim_connect(h, &w->host[r], h->begin) != 0)
 			w->rc = app_fail("two hosts cannot be connected: %s", crpc_log_last());
 		w->net.clock_arg = h;
@@ -310,8 +310,8 @@ memory(struct sim_host *h)
 	h->req = calloc(calls, h->world->req_max);
 	h->resp = calloc(calls, h->world->resp_max);
 	h->busy = calloc(o->clients, sizeof(*h->busy));
-	h->again = calloc(h->world->hosts, sizeof(*h->again));
-	return h->again != NULL && h->call != NULL && h->req != NULL && h->resp != NULL &&
+	h->other = calloc(h->world->hosts, sizeof(*h->other));
+	return h->other != NULL && h->call != NULL && h->req != NULL && h->resp != NULL &&
 		h->busy != NULL && queue_init(&h->asked, (uint32_t)calls) &&
 		queue_init(&h->answered, (uint32_t)calls);
 }
@@ -347,7 +347,7 @@ sim_host_start(struct sim_host *h)
 				"--keys, or a smaller --ring",
 			rank, w->hosts, strerror(errno), crpc_log_last());
 	crpc_kv_server_front(h->server, 0, h, 0, 1);
-	crpc_kv_server_version_begin(h->server, ((uint64_t)h->lives++ << 40) + 1);
+	crpc_kv_server_version_begin(h->server, ((uint64_t)h->epoch++ << 40) + 1);
 	h->daemon = crpc_kv_server_daemon(h->server, 0);
 	crpc_kv_daemon_insight(h->daemon, false);
 	crpc_kv_daemon_parts(h->daemon, &h->parts);
@@ -365,7 +365,6 @@ sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t c
 	h->turn = (struct sim_actor){.host = h};
 	h->clients = (struct sim_actor){.host = h, .clients = true};
 	h->capacity = capacity;
-	h->slow = 1;
 	return memory(h) ? sim_host_start(h)
 			 : app_fail("no memory for host %u; give fewer --hosts or --clients", rank);
 }
@@ -377,6 +376,7 @@ sim_host_crash(struct sim_host *h, uint64_t now)
 
 	h->dead = true;
 	h->died = now;
+	h->paused = h->slow = 0;
 	h->free = crpc_max(h->free, now * PS);
 	h->asked.head = h->asked.tail;
 	for (uint32_t i = 0; i < calls; i++) {
@@ -419,7 +419,7 @@ sim_host_close(struct sim_host *h)
 	free(h->req);
 	free(h->resp);
 	free(h->busy);
-	free(h->again);
+	free(h->other);
 	free(h->asked.v);
 	free(h->answered.v);
 }

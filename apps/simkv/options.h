@@ -30,9 +30,10 @@ struct sim_options {
 	uint64_t chaos, seeds;
 
 	/* of --chaos */
-	double delete_ratio, think_us;
+	double delete_ratio;
 	bool cas;
 	uint64_t initial_pos, refuse;
+	uint64_t notice_ns; /**< From the end of a process until others know of it. */
 
 	const char *nic, *cpu, *set, *sweep, *json;
 	struct sim_model model;

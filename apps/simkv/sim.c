@@ -124,8 +124,8 @@ fill(struct sim_world *w)
 	return rc == 0 ? 0 : app_fail("the keys do not fit the stores: %s", strerror(-rc));
 }
 
-static void
-watch(struct sim_host *h, uint64_t now)
+void
+sim_watch(struct sim_host *h, uint64_t now)
 {
 	h->world->net.clock_arg = h;
 	crpc_kv_daemon_watch(h->daemon, crpc_max(now, h->begin));
@@ -139,7 +139,7 @@ address(struct sim_host *h, uint32_t to, uint8_t blob[ADDRESS_MAX], uint64_t now
 
 	if (len != -EAGAIN)
 		return len;
-	watch(h, now); /* It makes the endpoints. */
+	sim_watch(h, now); /* It makes the endpoints. */
 	return crpc_kv_server_address(h->server, to, blob, ADDRESS_MAX);
 }
 
@@ -156,8 +156,8 @@ sim_connect(struct sim_host *a, struct sim_host *b, uint64_t now)
 	rc = crpc_kv_server_connect(a->server, rank_b, of_b, (size_t)len_b);
 	if (rc == 0)
 		rc = crpc_kv_server_connect(b->server, rank_a, of_a, (size_t)len_a);
-	watch(a, now);
-	watch(b, now);
+	sim_watch(a, now);
+	sim_watch(b, now);
 	a->world->connections++;
 	return rc;
 }
@@ -192,6 +192,11 @@ world_open(struct sim_world *w)
 		return app_fail("no memory for %u hosts; give fewer", w->hosts);
 	for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
 		rc = sim_host_open(&w->host[i], w, i, keys);
+	for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
+		for (uint32_t k = 0; k < w->hosts; k++) {
+			crpc_kv_server_here(w->host[i].server, k, true);
+			w->host[i].other[k].epoch = w->host[k].epoch;
+		}
 	if (rc == 0)
 		rc = fill(w);
 	if (rc == 0 && w->opt->connect == APP_CONNECT_START)
@@ -298,11 +303,12 @@ prove(struct sim_world *w, struct sim_result *r)
 		r->dc_switches += nic->dc_switches;
 		r->retries += nic->retries;
 	}
-	if (rc == 0 && r->faults == 0 && w->twice == 0)
+	if (rc == 0 && r->faults == 0 && w->answered_twice == 0)
 		return 0;
 	app_fail("%llu of %llu calls have no answer or a wrong one, %llu have two: %s",
 		(unsigned long long)r->faults, (unsigned long long)r->sent,
-		(unsigned long long)w->twice, rc == 0 ? "the contexts are sound" : crpc_log_last());
+		(unsigned long long)w->answered_twice,
+		rc == 0 ? "the contexts are sound" : crpc_log_last());
 	return APP_EXIT_RUN;
 }
 

@@ -66,6 +66,12 @@ struct sim_counts {
 	uint64_t messages_in, messages_out, batches, cqes, wqes, doorbells, turns, busy;
 };
 
+/** What a control thread knows of another host. */
+struct sim_other {
+	bool reconnect;
+	uint32_t epoch; /**< Of it, when they were connected last. */
+};
+
 /** One host. */
 struct sim_host {
 	struct sim_world *world;
@@ -88,11 +94,11 @@ struct sim_host {
 	struct sim_queue asked, answered;
 
 	/* faults */
-	uint32_t capacity, slow, lives, lost_before;
+	uint32_t capacity, epoch;
 	bool dead;
-	uint64_t died, paused; /**< When; until when its daemon stands still. */
-	uint64_t longest;      /**< That a call of its clients took, ns. */
-	bool *again;           /**< Array of hosts: to be connected again. */
+	uint64_t died, paused, slow; /**< When; until when its daemon stands still, is slow. */
+	uint64_t longest;            /**< That a call of its clients took, ns. */
+	struct sim_other *other;     /**< Array of hosts: what its control thread knows of each. */
 };
 
 /** A host that died and came again, without its keys. */
@@ -119,7 +125,7 @@ struct sim_world {
 	struct sim_restart restart[SIM_FAULTS_MAX];
 	uint32_t restarts;
 	struct app_records *records; /**< Of all loads; NULL: there is no history. */
-	uint64_t twice;              /**< Answers to calls that had one. */
+	uint64_t answered_twice;     /**< Answers to calls that had one. */
 	uint64_t unnoticed;          /**< Hosts that stood still and were not lost. */
 };
 
@@ -167,6 +173,9 @@ int sim_host_start(struct sim_host *h);
 
 /** It dies: its calls end, its keys and its card are gone. */
 void sim_host_crash(struct sim_host *h, uint64_t now);
+
+/** Its daemon's watch(), out of turn. */
+void sim_watch(struct sim_host *h, uint64_t now);
 
 /** Connect two hosts. @return 0; -EAGAIN: endpoints are not ready; or another -errno. */
 int sim_connect(struct sim_host *a, struct sim_host *b, uint64_t now);

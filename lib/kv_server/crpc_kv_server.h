@@ -89,8 +89,8 @@ struct crpc_kv_server_conf {
 	uint64_t hold_ns;
 	uint64_t initial_pos; /**< Likewise; for tests. */
 	uint64_t timeout_ns; /**< Deadline of calls to other ranks; 0: CRPC_KV_TIMEOUT_NS. */
-	/** Endpoints to a rank are made when its address is asked for first, not at once; requests
-	 *  for a rank that is new wait: crpc_kv_server_wanted(). */
+	/** Endpoints to a rank are made when its address is asked for first, by watch(); requests
+	 *  for a rank that is NEW and here wait: crpc_kv_server_here(), _wanted(). */
 	bool on_use;
 	bool by_number; /**< Endpoints to one daemon of each rank only, which passes on by flux. */
 	/** Requests come by this, not by ipc: crpc_kv_server_front(). NULL: by ipc. */
@@ -210,9 +210,9 @@ int crpc_kv_server_load(struct crpc_kv_server *s, const void *key, uint32_t key_
  * The bytes that rank @p peer needs to reach us.
  *
  * @return
- *   Their number, above 0; -EAGAIN: its endpoints are being made, by a renew() or for their first
- *   use; -ENOSPC: max is too
- *   small (a buffer of crpc_kv_server_address_max() is never); -EINVAL: no other rank.
+ *   Their number, above 0; -EAGAIN: it is LOST until a renew() is complete, or its endpoints are
+ *   being made for their first use; -ENOSPC: max is too small (a buffer of
+ *   crpc_kv_server_address_max() is never); -EINVAL: no other rank.
  */
 int64_t crpc_kv_server_address(struct crpc_kv_server *s, uint32_t peer, void *buf, size_t max);
 
@@ -230,8 +230,15 @@ size_t crpc_kv_server_address_max(const struct crpc_kv_server *s);
 int crpc_kv_server_connect(struct crpc_kv_server *s, uint32_t peer, const void *buf, size_t len);
 
 /**
+ * With `on_use`: whether a rank is there, so that requests for it wait while it is NEW. One that is
+ * not, as all are at first, is refused with -EHOSTUNREACH at once, and so are those that wait.
+ */
+void crpc_kv_server_here(struct crpc_kv_server *s, uint32_t peer, bool here);
+
+/**
  * With `on_use`: who is to be connected. Exchange addresses with it, as above; its side does the
- * same, whether it has requests or not. A request that waits longer than `timeout_ns` fails.
+ * same, whether it has requests or not. A request that waits longer than `timeout_ns` ends with
+ * -EHOSTUNREACH.
  *
  * @return
  *   A rank for which requests have begun to wait; `ranks`: there is none now.
@@ -368,8 +375,9 @@ crpc_kv_ring_size(uint32_t calls, uint32_t msg, uint32_t ranks)
 	uint64_t want = crpc_pow2_ceil(crpc_max(calls, 64u) * bytes * 2);
 
 	if (ranks > CRPC_KV_RANKS_FEW)
-		return (uint32_t)crpc_max(
-			crpc_pow2_ceil(crpc_max(calls * 8 / ranks, 8u) * bytes), 1024);
+		return (uint32_t)crpc_min(
+			crpc_max(crpc_pow2_ceil(crpc_max(calls * 8 / ranks, 8u) * bytes), 1024),
+			4u * 1024 * 1024);
 	return (uint32_t)crpc_min(crpc_max(want, 64u * 1024), 4u * 1024 * 1024);
 }
 

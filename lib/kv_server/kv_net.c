@@ -227,8 +227,9 @@ call_later(struct kv_net *net, struct kv_peer *p, uint64_t now, const void *msg,
 static bool
 is_lost(const struct kv_net *net, const struct kv_peer *p)
 {
-	return p->down &&
-		(!net->on_use || crpc_load_relaxed(&net->fate->other[p->rank].why) != NULL);
+	const struct kv_other *o = &net->fate->other[p->rank];
+
+	return p->down && (crpc_load_relaxed(&o->here) == 0 || crpc_load_relaxed(&o->why) != NULL);
 }
 
 /* A rank that is not connected: with on_use, the control thread learns that it is to be. */

@@ -57,7 +57,8 @@ _Static_assert(KV_NET_PING_NS + CRPC_KV_TIMEOUT_NS * 5 / 4 < 1700000000, "report
 struct kv_other {
 	_Atomic uint32_t want;
 	const char *_Atomic why; /**< It is lost; NULL: it is not. */
-	_Atomic uint32_t asked;  /**< A request for it waits, and nobody connects it. */
+	_Atomic uint32_t here;   /**< With on_use: requests for it may wait. */
+	_Atomic uint32_t asked;  /**< A request waits for it to be connected. */
 	uint8_t *addresses;      /**< That want was raised for. */
 	bool renewing;           /**< The control thread's, as is ... */
 	bool made;               /**< There are endpoints, fresh or not. */
@@ -187,8 +188,9 @@ void __crpc_kv_net_close(struct kv_net *net);
  *
  * @return
  *   0: it completes through crpc_copyrpc_poll() with the token as cookie; -EHOSTUNREACH: that rank
- *   is not connected, and was not asked; -ENOBUFS: more waiting than calls can be open; -EMSGSIZE:
- *   larger than any request of this run; or another final error.
+ *   is not connected, was not asked, and does not come soon (kv_other.here); -ENOBUFS: more
+ *   waiting than calls can be open; -EMSGSIZE: larger than any request of this run; or another
+ *   final error.
  */
 int __crpc_kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg,
 	uint32_t len, uint32_t resp_max, uint64_t token);

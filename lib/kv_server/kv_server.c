@@ -594,6 +594,12 @@ crpc_kv_server_connect(struct crpc_kv_server *s, uint32_t peer, const void *buf,
 	return 0;
 }
 
+void
+crpc_kv_server_here(struct crpc_kv_server *s, uint32_t peer, bool here)
+{
+	crpc_store_relaxed(&s->fate.other[peer].here, here && s->conf.on_use);
+}
+
 uint32_t
 crpc_kv_server_wanted(struct crpc_kv_server *s)
 {

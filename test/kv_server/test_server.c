@@ -334,7 +334,15 @@ requests_wait_until_their_rank_is_connected(void **state)
 	far = key_of(r->s[1], 1);
 	assert_int_equal(op(r, 0, CRPC_KV_PUT, near), ANSWER(CRPC_KV_OK));
 	assert_int_equal(crpc_kv_server_wanted(r->s[0]), RANKS);
+	assert_int_equal(op(r, 0, CRPC_KV_PUT, far), -EHOSTUNREACH); /* It is not here. */
+	assert_int_equal(crpc_kv_server_wanted(r->s[0]), RANKS);
+	crpc_kv_server_here(r->s[0], 1, true);
 	assert_int_equal(op(r, 0, CRPC_KV_PUT, far), -EHOSTUNREACH); /* Nobody connects them. */
+	call(r, 0, CRPC_KV_PUT, far, 7);
+	step_rank(r, 0, true);
+	crpc_kv_server_here(r->s[0], 1, false);
+	assert_int_equal(ended(r, 0), -EHOSTUNREACH); /* It has gone meanwhile. */
+	crpc_kv_server_here(r->s[0], 1, true);
 	call(r, 0, CRPC_KV_PUT, far, 7);
 	connect_wanted(r, 0);
 	assert_int_equal(ended(r, 0), ANSWER(CRPC_KV_OK));
@@ -347,6 +355,7 @@ requests_wait_until_their_rank_is_connected(void **state)
 	rank_start(r, 1);
 	assert_int_equal(crpc_kv_server_renew(r->s[0], 1), 0);
 	until(r, 0, CRPC_KV_PEER_NEW);
+	crpc_kv_server_here(r->s[1], 0, true);
 	call(r, 1, CRPC_KV_GET, near, 0);
 	connect_wanted(r, 1);
 	assert_int_equal(ended(r, 1), ANSWER(CRPC_KV_OK));

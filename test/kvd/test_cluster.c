@@ -43,6 +43,7 @@ struct crpc_kv_server {
 	uint32_t renewed[RANKS], connected[RANKS];
 	uint32_t renewing[RANKS]; /* Turns until renew() is done. */
 	uint32_t wanted;          /* A rank that requests wait for, and 1. */
+	bool here[RANKS];
 	bool slow;                /* Its daemons take no step yet: */
 	bool connecting[RANKS];
 	struct address theirs[RANKS];
@@ -83,6 +84,12 @@ crpc_kv_server_connect(struct crpc_kv_server *s, uint32_t peer, const void *buf,
 	s->connecting[peer] = s->slow;
 	s->connected[peer]++;
 	return 0;
+}
+
+void
+crpc_kv_server_here(struct crpc_kv_server *s, uint32_t peer, bool here)
+{
+	s->here[peer] = here;
 }
 
 uint32_t
@@ -411,6 +418,7 @@ ranks_connect_when_one_has_a_request(void **state)
 	for (r = 0; r < 20; r++)
 		turn();
 	assert_false(kvd_cluster_met(cluster[0], 2));
+	assert_true(server[0].here[1] && !server[0].here[2]);
 	assert_int_equal(times_said("lost rank 2"), 0);
 }
 
