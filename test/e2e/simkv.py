@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Proves that simkv repeats a run bit for bit, loses and doubles no call, keeps to Little's law, has no host that is
-left out among 64, answers rightly under every flush policy, transport and flow, compares with what was published, lets hosts
-fail as --fault says, and finds 300 seeds of --chaos sound.
+left out among 64, answers rightly under every flush policy, transport and flow, compares with what was published, lets
+hosts fail as --fault says, and finds 300 seeds of --chaos sound.
 
 Arguments: simkv, source root.
 """
