@@ -58,7 +58,9 @@ def package(program):
     elif os.path.exists(f'{TESTS}/{program}.c'):
         return OURS, version()
     else:
-        name = output('dpkg', '-S', os.path.realpath(shutil.which(program) or '')).partition(':')[0]
+        path = os.path.realpath(shutil.which(program) or '')
+        # A package may have it in /bin, which is a link to /usr/bin.
+        name = (output('dpkg', '-S', path) or output('dpkg', '-S', path.removeprefix('/usr'))).partition(':')[0]
     return name, output('dpkg-query', '-W', '-f=${Version}', name) if name else ''
 
 
