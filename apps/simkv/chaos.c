@@ -223,11 +223,12 @@ was_late(const struct sim_world *w, uint32_t host, char why[256])
 static bool
 is_wrong(struct sim_world *w, const struct sim_result *r, struct sums *s, char why[256])
 {
-	uint64_t key = history_check(w, &s->undecided), no_peer = 0;
+	uint64_t key = history_check(w, &s->undecided), no_peer = 0, failed = 0;
 
 	for (uint64_t i = 0; i < w->records->head->ops; i++)
-		s->failed += w->records->op[i].state == APP_HISTORY_OPEN ||
+		failed += w->records->op[i].state == APP_HISTORY_OPEN ||
 			w->records->op[i].state == APP_HISTORY_REFUSED;
+	s->failed += failed;
 	for (uint32_t i = 0; i < w->hosts; i++)
 		for (uint32_t k = 0; k < w->hosts; k++)
 			no_peer += w->opt->connect == APP_CONNECT_START &&
@@ -249,8 +250,11 @@ is_wrong(struct sim_world *w, const struct sim_result *r, struct sums *s, char w
 			" late), and the host with the fewest had %" PRIu64,
 			r->load.failed, r->load.failed_of[APP_LOAD_LOST],
 			r->load.failed_of[APP_LOAD_TIME], r->quiet_min);
-	else if (w->faults.n == 0 && r->lost != 0)
-		snprintf(why, 256, "%" PRIu64 " ranks were lost without a fault", r->lost);
+	else if (w->faults.n == 0 && r->lost + failed != 0)
+		snprintf(why, 256,
+			"without a fault %" PRIu64 " operations failed, and %" PRIu64
+			" ranks were lost",
+			failed, r->lost);
 	for (uint32_t i = 0; i < w->hosts && *why == '\0'; i++)
 		was_late(w, i, why);
 	return *why != '\0';
