@@ -94,7 +94,7 @@ draw(const struct sim_options *base, struct sim_options *o)
 		o->hosts = 2 + pick(&rng, 2);
 		o->clients = 1 + pick(&rng, 2);
 		o->depth = 1;
-		think = 200 * US;
+		think = (200 + pick(&rng, 2000)) * US; /* And peers hear nothing for long. */
 	}
 	o->faults.n = (uint32_t)pick(&rng, 6);
 	for (uint32_t i = 0; i < o->faults.n; i++)
