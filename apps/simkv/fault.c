@@ -118,7 +118,8 @@ pause_end(struct sim_world *w, const struct sim_fault *f)
 {
 	struct sim_host *o;
 
-	if (f->length < 4 * w->opt->timeout_ns || w->host[f->host].dead)
+	if (f->length < 4 * w->opt->timeout_ns || w->host[f->host].dead ||
+		w->host[f->host].died >= f->at + SIM_BEGIN_NS)
 		return;
 	for (uint32_t i = 0; i < w->hosts; i++) {
 		o = &w->host[i];
