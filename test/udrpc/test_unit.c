@@ -294,7 +294,7 @@ TEST(a_shutdown_notifies_the_peer)
 	req = pair_take(1);
 	crpc_udrpc_ep_shutdown(p.ep[1][0]);
 	assert_int_equal(crpc_udrpc_reply(p.ctx[1], 0, req.token, bytes, 1), -ECONNRESET);
-	assert_int_equal(crpc_udrpc_reply_max(p.ctx[1], req.token), -ENOENT);
+	assert_int_equal(crpc_udrpc_reply(p.ctx[1], 0, req.token, bytes, 1), -ENOENT);
 	pair_poll(0, done, 4);
 	assert_int_equal(pair_poll(0, done, 4), 1);
 	assert_int_equal(done[0].status, -ECONNRESET);
