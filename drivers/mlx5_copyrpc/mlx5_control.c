@@ -36,6 +36,7 @@ objects_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 
 	dev->dcis = conf->dcis;
 	dev->dp.drain_ns = conf->drain_ns;
+	dev->dp.ib.dc_connect = crpc_mlx5_dc_connect;
 	rc = crpc_ib_open(&dev->dp.ib, conf, mlx5dv_is_supported);
 	if (rc == 0)
 		rc = crpc_mlx5_table_init(&dev->dp.table, 0);
@@ -112,7 +113,7 @@ static const struct crpc_rdma_ops mlx5_ops = {
 	.qp_free = crpc_mlx5_qp_free,
 	.qp_drain = crpc_mlx5_qp_drain,
 	.qp_addr = crpc_ib_qp_addr,
-	.qp_connect = crpc_mlx5_qp_connect,
+	.qp_connect = crpc_ib_qp_connect,
 	.qp_in_order = crpc_ib_qp_in_order,
 	.ah_create = crpc_mlx5_ah_create,
 	.ah_free = crpc_ib_ah_free,

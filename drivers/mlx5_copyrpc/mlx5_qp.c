@@ -35,15 +35,3 @@ crpc_mlx5_qp_free(struct crpc_rdma_qp *base)
 		crpc_mlx5_ud_forget(crpc_container_of(qp, struct crpc_mlx5_ud, qp));
 	crpc_mlx5_qp_end(qp);
 }
-
-int
-crpc_mlx5_qp_drain(struct crpc_rdma_qp *base)
-{
-	return crpc_mlx5_qp_ctl(base)->dp.ib.kind == CRPC_IB_DC ? crpc_mlx5_dc_drain(base) : 0;
-}
-
-int
-crpc_mlx5_qp_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
-{
-	return crpc_ib_connect(crpc_ib_qp_of(base), bytes, crpc_mlx5_dc_connect);
-}
