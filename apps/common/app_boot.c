@@ -597,6 +597,23 @@ app_boot_fence(struct app_boot *boot, uint32_t timeout_ms)
 	return rc;
 }
 
+int
+app_boot_exchange(struct app_boot *boot, const char *key, const void *mine, size_t len, void *all,
+	uint32_t timeout_ms)
+{
+	int rc = app_boot_put(boot, key, mine, len);
+	uint8_t *to = all;
+
+	if (rc == 0)
+		rc = app_boot_fence(boot, timeout_ms);
+	for (uint32_t i = 0; i < boot->size && rc == 0; i++, to += len)
+		if (i == boot->rank)
+			memcpy(to, mine, len);
+		else
+			rc = app_boot_take(boot, i, key, to, len, timeout_ms);
+	return rc;
+}
+
 /* What app_boot_agree() publishes. */
 struct boot_verdict {
 	int32_t rc;
