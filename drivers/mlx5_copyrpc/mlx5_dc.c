@@ -131,22 +131,6 @@ crpc_mlx5_qp_drain(struct crpc_rdma_qp *base)
 	return crpc_mlx5_dc_retire(dc) ? 0 : -EAGAIN;
 }
 
-void
-crpc_mlx5_dc_free(struct crpc_rdma_qp *base)
-{
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
-	struct crpc_mlx5_qp_ctl *dc = crpc_mlx5_qp_ctl(base);
-
-	if (crpc_mlx5_qp_drain(base) == 0) {
-		crpc_mlx5_qp_end(dc);
-		return;
-	}
-	/* Its completions still need their room, so it stays among the device's queue pairs. */
-	dc->next_ending = dev->dp.ending;
-	dev->dp.ending = dc;
-	crpc_store_relaxed(&dev->dp.ib.attention, 1);
-}
-
 bool
 crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev)
 {
