@@ -99,23 +99,17 @@ struct links {
 static int
 exchange_links(struct kv_wire *w, struct links *mine)
 {
-	struct links theirs;
-	int rc = app_boot_put(w->boot, "kv.links", mine, sizeof(*mine));
+	static struct links all[APP_RANKS_MAX];
+	int rc = app_boot_exchange(w->boot, "kv.links", mine, sizeof(*mine), all, EXCHANGE_MS);
 
-	if (rc == 0)
-		rc = app_boot_fence(w->boot, EXCHANGE_MS);
 	for (uint32_t r = 0; r < w->boot->size && rc == 0; r++) {
-		theirs = *mine;
 		if (r == w->boot->rank)
 			w->first_link = w->links_all;
-		else
-			rc = app_boot_take(
-				w->boot, r, "kv.links", &theirs, sizeof(theirs), EXCHANGE_MS);
-		if (rc == 0 && theirs.links > KV_SEATS_MAX)
+		if (all[r].links > KV_SEATS_MAX)
 			rc = -EPROTO;
-		w->rank_links[r] = theirs.links;
-		w->links_all += theirs.links;
-		mine->calls = (uint32_t)crpc_max(mine->calls, theirs.calls);
+		w->rank_links[r] = all[r].links;
+		w->links_all += all[r].links;
+		mine->calls = (uint32_t)crpc_max(mine->calls, all[r].calls);
 	}
 	return rc;
 }

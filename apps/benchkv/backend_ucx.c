@@ -16,6 +16,7 @@
  * other places, and the serial number in the cookie identifies the call of an answer.
  */
 #include <stdlib.h>
+#include <sys/queue.h>
 
 #include "app_fail.h"
 #include "app_room.h"
@@ -38,7 +39,7 @@ struct ucx_head {
 
 /* One message. Its head and bytes follow. */
 struct ucx_place {
-	struct ucx_place *next;
+	STAILQ_ENTRY(ucx_place) link;
 	struct ucx *owner;
 	uint64_t cookie;
 	uint32_t peer, len;
@@ -47,16 +48,12 @@ struct ucx_place {
 	bool open;       /* A call without an answer. */
 };
 
+STAILQ_HEAD(ucx_places, ucx_place);
+
 /* Places of calls that UCX may still read. */
 struct ucx_left {
 	struct ucx_left *next;
 	uint8_t *mem;
-};
-
-/* First in, first out. */
-struct ucx_queue {
-	struct ucx_place *first, **last;
-	uint32_t n;
 };
 
 /* A port or a link. */
@@ -77,9 +74,10 @@ struct ucx {
 	uint32_t msg_max;  /* Of what we take. */
 	uint32_t place_size, places;
 	uint64_t sent, sent_bytes;
-	struct ucx_queue queue;  /* Came, and not given yet. */
-	struct ucx_place *free;
-	struct ucx_place *given; /* Link: given by the last poll. */
+	struct ucx_places queue; /* Came, and not given yet. */
+	uint32_t queued;
+	struct ucx_places free;
+	struct ucx_places given; /* Link: given by the last poll. */
 	uint8_t *mem;            /* The places. */
 	uint8_t *call_mem;       /* Link: a place for each call. */
 	ucp_ep_h ep[];
@@ -103,32 +101,14 @@ place_at(const struct ucx *u, uint8_t *mem, uint64_t i)
 	return (struct ucx_place *)(void *)(mem + i * u->place_size);
 }
 
-static void
-queue_push(struct ucx_queue *q, struct ucx_place *p)
-{
-	p->next = NULL;
-	*q->last = p;
-	q->last = &p->next;
-	q->n++;
-}
-
+/* The first of a list that is not empty. */
 static struct ucx_place *
-queue_pop(struct ucx_queue *q)
+pop(struct ucx_places *list)
 {
-	struct ucx_place *p = q->first;
+	struct ucx_place *p = STAILQ_FIRST(list);
 
-	q->first = p->next;
-	if (q->first == NULL)
-		q->last = &q->first;
-	q->n--;
+	STAILQ_REMOVE_HEAD(list, link);
 	return p;
-}
-
-static void
-place_put(struct ucx *u, struct ucx_place *p)
-{
-	p->next = u->free;
-	u->free = p;
 }
 
 /* ---- what comes ---- */
@@ -164,7 +144,7 @@ on_message(void *arg, const void *header, size_t header_len, void *data, size_t 
 	const ucp_am_recv_param_t *param)
 {
 	struct ucx *u = arg;
-	struct ucx_place *p = u->free, *call;
+	struct ucx_place *p = STAILQ_FIRST(&u->free), *call;
 	struct ucx_head head;
 
 	if (crpc_unlikely(len < sizeof(head) || len - sizeof(head) > u->msg_max || p == NULL))
@@ -178,20 +158,21 @@ on_message(void *arg, const void *header, size_t header_len, void *data, size_t 
 			return UCS_OK;
 		head.cookie = call->cookie;
 	}
-	u->free = p->next;
+	STAILQ_REMOVE_HEAD(&u->free, link);
 	p->cookie = head.cookie;
 	p->peer = (uint32_t)head.status;
 	p->status = head.status;
 	p->len = (uint32_t)(len - sizeof(head));
 	memcpy(place_msg(p), (const uint8_t *)data + sizeof(head), p->len);
-	queue_push(&u->queue, p);
+	STAILQ_INSERT_TAIL(&u->queue, p, link);
+	u->queued++;
 	return UCS_OK;
 }
 
 static void
 progress(struct ucx *u)
 {
-	for (uint32_t i = 0; i < PROGRESS_MAX && u->queue.n < CRPC_BURST_MAX; i++)
+	for (uint32_t i = 0; i < PROGRESS_MAX && u->queued < CRPC_BURST_MAX; i++)
 		if (ucp_worker_progress(u->ucx.worker) == 0)
 			break;
 }
@@ -204,7 +185,7 @@ reply_gone(void *request, ucs_status_t status, void *arg)
 {
 	struct ucx_place *p = arg;
 
-	place_put(p->owner, p);
+	STAILQ_INSERT_HEAD(&p->owner->free, p, link);
 	ucp_request_free(request);
 }
 
@@ -212,14 +193,15 @@ reply_gone(void *request, ucs_status_t status, void *arg)
 static void
 call_fail(struct ucx *u, const struct ucx_place *call)
 {
-	struct ucx_place *done = u->free;
+	struct ucx_place *done;
 
-	if (done == NULL)
+	if (STAILQ_EMPTY(&u->free))
 		return;
-	u->free = done->next;
+	done = pop(&u->free);
 	done->cookie = call->cookie;
 	done->status = -EHOSTDOWN;
-	queue_push(&u->queue, done);
+	STAILQ_INSERT_TAIL(&u->queue, done, link);
+	u->queued++;
 }
 
 /* A call has left; one that could not completes with an error. */
@@ -281,7 +263,7 @@ answer(struct ucx *u, struct ucx_place *p, int status, uint32_t len)
 	p->serial++;
 	*place_head(p) = (struct ucx_head){.status = status, .cookie = p->cookie};
 	if (am_send(u, p->peer, AM_REPLY, p, len, reply_gone) != UCS_INPROGRESS)
-		place_put(u, p);
+		STAILQ_INSERT_HEAD(&u->free, p, link);
 }
 
 /* The open request of a token. */
@@ -322,23 +304,21 @@ ucx_poll(void *end, uint64_t now, struct crpc_done *done, uint32_t n)
 	struct ucx_place *p;
 	uint32_t i;
 
-	while (u->given != NULL) {
-		p = u->given;
-		u->given = p->next;
-		place_put(u, p);
+	while (!STAILQ_EMPTY(&u->given)) {
+		p = pop(&u->given);
+		STAILQ_INSERT_HEAD(&u->free, p, link);
 	}
 	/* The port beside us has looked in this turn already, and may have found enough. */
-	if (u->beside == NULL || u->queue.n == 0)
+	if (u->beside == NULL || u->queued == 0)
 		progress(u);
-	for (i = 0; i < n && u->queue.n != 0; i++) {
-		p = queue_pop(&u->queue);
+	for (i = 0; i < n && u->queued != 0; i++, u->queued--) {
+		p = pop(&u->queue);
 		done[i] = (struct crpc_done){.cookie = p->cookie, .status = p->status};
 		if (p->status == 0) {
 			done[i].data = place_msg(p);
 			done[i].len = p->len;
 		}
-		p->next = u->given;
-		u->given = p;
+		STAILQ_INSERT_HEAD(&u->given, p, link);
 	}
 	return i;
 }
@@ -351,8 +331,8 @@ ucx_recv(void *end, uint64_t now, struct crpc_req *req, uint32_t n)
 	uint32_t i;
 
 	progress(u);
-	for (i = 0; i < n && u->queue.n != 0; i++) {
-		p = queue_pop(&u->queue);
+	for (i = 0; i < n && u->queued != 0; i++, u->queued--) {
+		p = pop(&u->queue);
 		req[i] = (struct crpc_req){
 			.token = (uint64_t)p->serial << 32 |
 				(uint64_t)((uint8_t *)p - u->mem) / u->place_size,
@@ -494,7 +474,7 @@ make_places(struct ucx *u, const struct kv_end_conf *conf)
 	for (uint64_t i = 0; i < u->places; i++) {
 		p = place_at(u, u->mem, i);
 		p->owner = u;
-		place_put(u, p);
+		STAILQ_INSERT_HEAD(&u->free, p, link);
 	}
 	for (uint64_t i = 0; i < u->calls; i++)
 		place_at(u, u->call_mem, i)->owner = u;
@@ -518,7 +498,9 @@ ucx_open(const struct kv_end_conf *conf, int *rc)
 	u->reports = app_ucx_reports(conf->opt->ucx_tls);
 	u->qd = (uint32_t)conf->opt->qd;
 	u->msg_max = conf->server ? conf->req_max : conf->resp_max;
-	u->queue.last = &u->queue.first;
+	STAILQ_INIT(&u->queue);
+	STAILQ_INIT(&u->free);
+	STAILQ_INIT(&u->given);
 	u->beside = conf->beside;
 	*rc = make_places(u, conf);
 	if (*rc == 0 && u->beside != NULL) {

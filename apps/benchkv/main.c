@@ -243,18 +243,13 @@ static bool
 may_go_on(struct kv_main *m, bool mine)
 {
 	struct app_boot *boot = &m->rank.boot;
-	uint8_t word = mine, theirs;
+	bool all[APP_RANKS_MAX];
 
-	if (app_boot_put(boot, "kv.next", &word, sizeof(word)) != 0 ||
-		app_boot_fence(boot, mine ? FENCE_MS : GATHER_INTERRUPTED_MS) != 0)
+	if (app_boot_exchange(boot, "kv.next", &mine, sizeof(mine), all,
+		    mine ? FENCE_MS : GATHER_INTERRUPTED_MS) != 0)
 		return false;
-	for (uint32_t i = 0; i < boot->size; i++) {
-		if (i == boot->rank)
-			continue;
-		if (app_boot_take(boot, i, "kv.next", &theirs, sizeof(theirs), GATHER_MS) != 0)
-			return false;
-		mine &= theirs != 0;
-	}
+	for (uint32_t i = 0; i < boot->size; i++)
+		mine &= all[i];
 	return mine;
 }
 

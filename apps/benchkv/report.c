@@ -54,16 +54,6 @@ json_hist(const struct kv_result *r)
 	return o;
 }
 
-static json_t *
-json_slices(const struct kv_result *r)
-{
-	json_t *o = json_array();
-
-	for (uint64_t i = 0; i < r->rate.n && i < KV_SLICES_MAX; i++)
-		json_array_append_new(o, json_integer((json_int_t)r->slice[i]));
-	return o;
-}
-
 /* Where in a sweep this run is. */
 static json_t *
 json_point(const struct app_sweep_point *p)
@@ -308,8 +298,8 @@ kv_report(FILE *json, const struct kv_conditions *cond, const struct kv_options 
 	add_requests(row, &r->sum.of);
 	if (strcmp(record, "total") == 0) {
 		add_policies(row, opt);
-		app_row_set(row, "{s:o,s:o}", "lat_hist_us", json_hist(r),
-			"slice_ops_per_s", json_slices(r));
+		app_row_set(row, "{s:o,s:o}", "lat_hist_us", json_hist(r), "slice_ops_per_s",
+			json_counts(r->slice, (uint32_t)crpc_min(r->rate.n, KV_SLICES_MAX)));
 		if (cond->point != NULL)
 			app_row_set(row, "{s:o}", "sweep", json_point(cond->point));
 	}

@@ -106,8 +106,6 @@ kv_result_add(struct kv_result *total, const struct kv_result *r)
 	total->rate.min += r->rate.min;
 	total->rate.max += r->rate.max;
 	total->rate.n = (uint32_t)crpc_max(total->rate.n, r->rate.n);
-	for (uint32_t f = 0; f < KV_SLICES_MAX; f++)
-		total->slice[f] += r->slice[f];
 	for (uint32_t f = 0; f < APP_PAUSES; f++)
 		total->pause_over[f] += r->pause_over[f];
 	total->steal_pct = r->steal_pct > total->steal_pct ? r->steal_pct : total->steal_pct;
@@ -153,7 +151,7 @@ void
 kv_result_slices(struct kv_result *r, double *slice, uint64_t n)
 {
 	for (uint64_t i = 0; i < n && i < KV_SLICES_MAX; i++)
-		r->slice[i] = (float)slice[i];
+		r->slice[i] = (uint64_t)slice[i];
 	for (uint64_t i = 0; i < n; i++)
 		slice[i] /= 1e6;
 	r->rate = app_figure_of(slice, (uint32_t)n);

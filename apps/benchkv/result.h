@@ -62,12 +62,12 @@ struct kv_result {
 	uint64_t faults[APP_FAULTS];
 	uint64_t rss_kib;
 	uint64_t counter[APP_COUNTERS]; /**< Of all lcores in the window, with --counters. */
+	uint64_t slice[KV_SLICES_MAX]; /**< The first slices, in order: operations per second. */
 	uint64_t served; /**< Requests that the daemons were sent, by whomever. */
 	uint32_t daemons;
 	struct kv_daemon_counts daemon[CRPC_KV_DAEMONS_MAX]; /**< Of one rank; not in the total. */
 	struct kv_daemon_counts sum;                     /**< Of all of them. */
 	struct app_figure rate;     /**< In slices, millions of operations per second. */
-	float slice[KV_SLICES_MAX]; /**< The first of them, in order. */
 	/** Part of all moments at which a daemon's next turn was further away than
 	 *  app_pause_us[i]; the worst daemon of a rank, the sum over ranks. */
 	double pause_over[APP_PAUSES];

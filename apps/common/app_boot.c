@@ -323,7 +323,7 @@ watch_one(struct app_boot *boot, uint32_t rank)
 int
 app_boot_watch(struct app_boot *boot)
 {
-	struct app_watch_card card;
+	const struct app_watch_card *card;
 	int rc;
 
 	boot->watched = true;
@@ -332,8 +332,8 @@ app_boot_watch(struct app_boot *boot)
 	boot->watch = app_watch_create(boot->size);
 	if (boot->watch == NULL)
 		return -ENOMEM;
-	app_watch_card(boot->watch, &card);
-	rc = app_boot_put(boot, "boot.watch", &card, sizeof(card));
+	card = &boot->watch->card;
+	rc = app_boot_put(boot, "boot.watch", card, sizeof(*card));
 	for (uint32_t i = 0; i < boot->size && rc == 0; i++)
 		if (i != boot->rank)
 			rc = watch_one(boot, i);
@@ -355,7 +355,7 @@ bool
 app_boot_gone(const struct app_boot *boot, uint32_t rank)
 {
 	return boot->lost[rank] != 0 ||
-		(boot->watch != NULL && app_watch_gone(boot->watch, rank));
+		(boot->watch != NULL && boot->watch->peer[rank].gone);
 }
 
 void
@@ -594,6 +594,23 @@ app_boot_fence(struct app_boot *boot, uint32_t timeout_ms)
 			return left;
 		crpc_nap(100000);
 	}
+	return rc;
+}
+
+int
+app_boot_exchange(struct app_boot *boot, const char *key, const void *mine, size_t len, void *all,
+	uint32_t timeout_ms)
+{
+	int rc = app_boot_put(boot, key, mine, len);
+	uint8_t *to = all;
+
+	if (rc == 0)
+		rc = app_boot_fence(boot, timeout_ms);
+	for (uint32_t i = 0; i < boot->size && rc == 0; i++, to += len)
+		if (i == boot->rank)
+			memcpy(to, mine, len);
+		else
+			rc = app_boot_take(boot, i, key, to, len, timeout_ms);
 	return rc;
 }
 

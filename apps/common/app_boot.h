@@ -120,6 +120,17 @@ int app_boot_fence_done(struct app_boot *boot);
 int app_boot_fence(struct app_boot *boot, uint32_t timeout_ms);
 
 /**
+ * Publish a blob under a key and fetch those of all ranks; all ranks call it.
+ *
+ * @param all
+ *   Set to the blobs of @p len bytes each, in the order of the ranks.
+ * @return
+ *   0, or a negative errno as the calls above.
+ */
+int app_boot_exchange(struct app_boot *boot, const char *key, const void *mine, size_t len,
+	void *all, uint32_t timeout_ms);
+
+/**
  * After a step that every rank makes with app_fail_hold(true): learn whether all of them succeeded.
  * If not, the first that failed says its line, and all get the same answer.
  *

@@ -19,31 +19,23 @@ struct lcore_card {
 	cpu_set_t set;
 };
 
-/* Publish our card under a key and wait until everybody has. */
-static int
-cards_publish(struct app_boot *boot, const char *key, const cpu_set_t *set)
-{
-	struct lcore_card card = {.set = *set};
+static struct lcore_card cards[APP_RANKS_MAX];
 
-	gethostname(card.host, sizeof(card.host) - 1);
-	if (app_boot_put(boot, key, &card, sizeof(card)) != 0 ||
-		app_boot_fence(boot, LCORE_TIMEOUT_MS) != 0)
-		return -EIO;
-	return 0;
+/* Fetch the cards of all ranks under a key. */
+static int
+cards_exchange(struct app_boot *boot, const char *key, const cpu_set_t *set)
+{
+	struct lcore_card mine = {.set = *set};
+
+	gethostname(mine.host, sizeof(mine.host) - 1);
+	return app_boot_exchange(boot, key, &mine, sizeof(mine), cards, LCORE_TIMEOUT_MS);
 }
 
-/* The card of a rank; 1 if it is on another host, where its cores are no concern of ours. */
-static int
-card_get(struct app_boot *boot, uint32_t rank, const char *key, cpu_set_t *set)
+/* Of a rank on another host its cores are no concern of ours. */
+static bool
+is_here(const struct app_boot *boot, uint32_t rank)
 {
-	struct lcore_card card;
-	char host[sizeof(card.host)] = "";
-
-	if (app_boot_take(boot, rank, key, &card, sizeof(card), LCORE_TIMEOUT_MS) != 0)
-		return -EIO;
-	gethostname(host, sizeof(host) - 1);
-	*set = card.set;
-	return strncmp(card.host, host, sizeof(host)) != 0;
+	return strncmp(cards[rank].host, cards[boot->rank].host, sizeof(cards[rank].host)) == 0;
 }
 
 /* The part'th of `parts` equal runs of cores, the best first, each of at most max. */
@@ -63,26 +55,20 @@ app_lcore_choose(struct app_boot *boot, const char *device, uint32_t max, cpu_se
 {
 	bool nic = device != NULL || boot->size > 1;
 	struct app_cores cores;
-	uint32_t before = 0, sharers = 1;
-	cpu_set_t mine, theirs;
+	uint32_t before = 0, sharers = 0;
+	cpu_set_t mine;
 	int rc;
 
 	if (sched_getaffinity(0, sizeof(mine), &mine) != 0)
 		return -EIO;
-	rc = cards_publish(boot, "crpc.affinity", &mine);
+	rc = cards_exchange(boot, "crpc.affinity", &mine);
 	if (rc != 0)
 		return rc;
-	for (uint32_t rank = 0; rank < boot->size; rank++) {
-		if (rank == boot->rank)
-			continue;
-		rc = card_get(boot, rank, "crpc.affinity", &theirs);
-		if (rc < 0)
-			return rc;
-		if (rc == 0 && CPU_EQUAL(&mine, &theirs)) {
+	for (uint32_t rank = 0; rank < boot->size; rank++)
+		if (is_here(boot, rank) && CPU_EQUAL(&mine, &cards[rank].set)) {
 			sharers++;
 			before += rank < boot->rank;
 		}
-	}
 	app_cores_order("/sys", &mine, nic ? app_cores_device_node("/sys", device) : -1, &cores);
 	cores_slice(&cores, before, sharers, max, set);
 	return 0;
@@ -91,22 +77,15 @@ app_lcore_choose(struct app_boot *boot, const char *device, uint32_t max, cpu_se
 int
 app_lcore_shared(struct app_boot *boot, const cpu_set_t *set, bool *shared)
 {
-	cpu_set_t theirs, both;
-	int rc;
+	int rc = cards_exchange(boot, "crpc.lcores", set);
+	cpu_set_t both;
 
 	*shared = false;
-	rc = cards_publish(boot, "crpc.lcores", set);
-	for (uint32_t rank = 0; rc >= 0 && rank < boot->size; rank++) {
-		if (rank == boot->rank)
-			continue;
-		rc = card_get(boot, rank, "crpc.lcores", &theirs);
-		if (rc != 0)
-			continue;
-		CPU_AND(&both, set, &theirs);
-		if (CPU_COUNT(&both) != 0)
-			*shared = true;
+	for (uint32_t rank = 0; rc == 0 && rank < boot->size; rank++) {
+		CPU_AND(&both, set, &cards[rank].set);
+		*shared |= rank != boot->rank && is_here(boot, rank) && CPU_COUNT(&both) != 0;
 	}
-	return rc < 0 ? rc : 0;
+	return rc;
 }
 
 int

@@ -65,18 +65,13 @@ link_make(struct app_link *k, const char *device)
 static int
 link_meet(struct app_link *k, struct app_boot *boot)
 {
-	uint8_t addr[CRPC_COPYRPC_ADDR_LEN], theirs[sizeof(addr)];
+	uint8_t addr[CRPC_COPYRPC_ADDR_LEN], all[2][sizeof(addr)];
 	int rc;
 
 	crpc_copyrpc_ep_addr(k->ep, addr);
-	rc = app_boot_put(boot, "app.link", addr, sizeof(addr));
+	rc = app_boot_exchange(boot, "app.link", addr, sizeof(addr), all, MEET_MS);
 	if (rc == 0)
-		rc = app_boot_fence(boot, MEET_MS);
-	if (rc == 0)
-		rc = app_boot_take(
-			boot, 1 - boot->rank, "app.link", theirs, sizeof(theirs), MEET_MS);
-	if (rc == 0)
-		rc = crpc_copyrpc_ep_connect(k->ep, theirs);
+		rc = crpc_copyrpc_ep_connect(k->ep, all[1 - boot->rank]);
 	if (rc == 0)
 		rc = app_boot_fence(boot, MEET_MS);
 	return rc == 0 ? 0 : app_fail("the other rank: %s; start both again", strerror(-rc));

@@ -81,7 +81,7 @@ lost(struct app_party *p, int rc)
 	else if (!p->stop && p->side == 0)
 		app_note("%s",
 			app_process_alive(p->process) ? strerror(-rc)
-						      : app_process_why(p->process));
+						      : p->process->why);
 	p->stop = p->lost = true;
 	return rc;
 }
@@ -396,7 +396,7 @@ app_party_start(struct app_party *p, const struct app_args *args, const char *de
 static int
 first_start(struct app_party *p, const struct app_args *args)
 {
-	long second = app_process_pid(p->process, 1);
+	long second = p->process->pid[1];
 	cpu_set_t set;
 	int rc, cpu;
 
@@ -428,14 +428,14 @@ app_party_start_process(struct app_party *p, const struct app_args *args)
 	if (p->process == NULL)
 		return app_fail("no second process: %s", strerror(errno));
 	p->boot.size = 1;
-	p->side = app_process_side(p->process);
-	p->id = app_process_pid(p->process, 0);
+	p->side = p->process->side;
+	p->id = p->process->pid[0];
 	app_fail_hold(true);
 	rc = p->side == 0 ? first_start(p, args) : 0;
 	p->place = APP_PLACE_PROCESS;
 	p->one_host = true;
-	p->flag = app_process_shared(p->process)->flag;
-	p->court = &app_process_shared(p->process)->court;
+	p->flag = p->process->shared->flag;
+	p->court = &p->process->shared->court;
 	rc = app_party_agree(p, "party.process", rc);
 	if (rc != 0)
 		party_end(p);

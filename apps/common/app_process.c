@@ -31,22 +31,10 @@ struct box {
 };
 
 /* Memory of both. */
-struct memory {
+struct app_process_memory {
 	struct app_shared shared;
 	struct box box[2];
 	_Atomic uint32_t ended[2];
-};
-
-struct app_process {
-	struct memory *m;
-	pid_t pid[2];
-	int side;
-	int sock[2];       /* Of the first and of the second process. */
-	uint32_t taken;    /* Messages. */
-	uint32_t spins;    /* In this wait, */
-	uint64_t since_ns; /* and when it began to sleep. */
-	bool gone;
-	char why[128];
 };
 
 /* ---- the second process ---- */
@@ -58,7 +46,7 @@ static void
 on_signal(int sig)
 {
 	if (getppid() != second->pid[0])
-		crpc_store_release(&second->m->shared.flag[0].over, 1);
+		crpc_store_release(&second->shared->flag[0].over, 1);
 }
 
 /* Ctrl-C is for the first process, whose end, for which SIGTERM comes, ends this one too. */
@@ -94,6 +82,7 @@ app_process_start(void)
 		MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
 	if (p->m == MAP_FAILED)
 		goto err_process;
+	p->shared = &p->m->shared;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p->sock) != 0)
 		goto err_map;
 	setsockopt(p->sock[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
@@ -120,24 +109,6 @@ err_process:
 	return NULL;
 }
 
-int
-app_process_side(const struct app_process *p)
-{
-	return p->side;
-}
-
-long
-app_process_pid(const struct app_process *p, int side)
-{
-	return p->pid[side];
-}
-
-struct app_shared *
-app_process_shared(struct app_process *p)
-{
-	return &p->m->shared;
-}
-
 bool
 app_process_alive(struct app_process *p)
 {
@@ -157,12 +128,6 @@ app_process_alive(struct app_process *p)
 	return false;
 }
 
-const char *
-app_process_why(const struct app_process *p)
-{
-	return p->why;
-}
-
 void
 app_process_end(struct app_process *p)
 {
@@ -171,7 +136,7 @@ app_process_end(struct app_process *p)
 	if (p == NULL)
 		return;
 	crpc_store_release(&p->m->ended[p->side], 1); /* R54 */
-	crpc_store_release(&p->m->shared.flag[p->side].over, 1);
+	crpc_store_release(&p->shared->flag[p->side].over, 1);
 	while (p->side == 0 && app_process_alive(p) && crpc_clock_ns() < end)
 		crpc_nap(NAP_NS);
 	if (p->side == 0 && !p->gone) {

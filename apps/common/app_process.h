@@ -14,6 +14,8 @@
  * Threads: one in each process.
  */
 
+#include <sys/types.h>
+
 #include "app_measure.h"
 
 /** Bytes of a message at most. */
@@ -32,7 +34,19 @@ struct app_shared {
 	struct app_court court;
 };
 
-struct app_process;
+/** One of the two, as it sees both. */
+struct app_process {
+	struct app_process_memory *m;
+	struct app_shared *shared; /**< In it. */
+	pid_t pid[2];
+	int side;          /**< 0 in the first process, 1 in the second one. */
+	int sock[2];       /**< Of the first and of the second process. */
+	uint32_t taken;    /**< Messages. */
+	uint32_t spins;    /**< In this wait, */
+	uint64_t since_ns; /**< and when it began to sleep. */
+	bool gone;
+	char why[128];     /**< In the first process: how the second one ended. */
+};
 
 /** Start it: returns in both processes. NULL with errno: there is none. */
 struct app_process *app_process_start(void);
@@ -40,19 +54,8 @@ struct app_process *app_process_start(void);
 /** Leave it; the first process waits until the second one has ended, or kills it. NULL is fine. */
 void app_process_end(struct app_process *p);
 
-/** 0 in the first process, 1 in the second one. */
-int app_process_side(const struct app_process *p);
-
-/** The pid of either. */
-long app_process_pid(const struct app_process *p, int side);
-
-struct app_shared *app_process_shared(struct app_process *p);
-
 /** False if the peer is gone. A system call. */
 bool app_process_alive(struct app_process *p);
-
-/** In the first process: how the second one ended. */
-const char *app_process_why(const struct app_process *p);
 
 /** Send a message: 0. */
 int app_process_send(struct app_process *p, const void *msg, size_t len);

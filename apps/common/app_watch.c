@@ -18,23 +18,6 @@
 /* How long a connection may take to come about. */
 #define CONNECT_MS 1000
 
-struct peer {
-	bool tcp;
-	bool gone;
-};
-
-/* One place in the poll set for each process: its pidfd, our connection to it, or -1. */
-struct app_watch {
-	uint32_t peers;
-	uint32_t callers; /* Connections of others to us. */
-	int listener;
-	uint64_t look_ns, beacon_ns; /* When to do it next. */
-	struct app_watch_card card;
-	struct peer *peer;
-	struct pollfd *fd;
-	int *caller;
-};
-
 static uint64_t
 inode_of(const char *path)
 {
@@ -139,12 +122,6 @@ app_watch_free(struct app_watch *w)
 	free(w->fd);
 	free(w->caller);
 	free(w);
-}
-
-void
-app_watch_card(const struct app_watch *w, struct app_watch_card *card)
-{
-	*card = w->card;
 }
 
 static bool
@@ -323,10 +300,4 @@ app_watch_look(struct app_watch *w, uint64_t now_ns)
 		return;
 	w->beacon_ns = now_ns + APP_WATCH_BEACON_MS * UINT64_C(1000000);
 	beacons_send(w);
-}
-
-bool
-app_watch_gone(const struct app_watch *w, uint32_t peer)
-{
-	return w->peer[peer].gone;
 }

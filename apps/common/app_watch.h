@@ -15,10 +15,10 @@
  * is not taken for dead, and one that is dead is found at the next look.
  *
  *     w = app_watch_create(peers)
- *     app_watch_card(w, &card)              exchanged by the application; then
+ *     w->card                               exchanged by the application; then
  *     app_watch_add(w, peer, &their_card)   for each other process
  *     app_watch_look(w, now)                every millisecond or so
- *     app_watch_gone(w, peer)
+ *     w->peer[peer].gone
  *
  * "The same host" is the same kernel, pid namespace and network namespace. A connection is only
  * ever made to an address that is not one of our own host's: two hosts may both have the address of
@@ -52,16 +52,29 @@ uint32_t app_watch_addresses(uint32_t *addr, uint32_t max);
 /** Whether somebody takes connections at an IPv4 address and port in network order. */
 bool app_watch_answers(uint32_t addr, uint16_t port);
 
-struct app_watch;
+/** A process that is watched. */
+struct app_watch_peer {
+	bool tcp;
+	bool gone; /**< It has died. */
+};
+
+/** All of them: one place in the poll set for each, its pidfd, our connection to it, or -1. */
+struct app_watch {
+	uint32_t peers;
+	uint32_t callers; /**< Connections of others to us. */
+	int listener;
+	uint64_t look_ns, beacon_ns; /**< When to do it next. */
+	struct app_watch_card card;  /**< What the others must know of us. */
+	struct app_watch_peer *peer;
+	struct pollfd *fd;
+	int *caller;
+};
 
 /** Make one for this many processes, ourselves included. @return NULL: ENOMEM. */
 struct app_watch *app_watch_create(uint32_t peers);
 
 /** NULL is allowed. */
 void app_watch_free(struct app_watch *w);
-
-/** What the others must know of us. */
-void app_watch_card(const struct app_watch *w, struct app_watch_card *card);
 
 /**
  * Watch a process from now on.
@@ -74,8 +87,5 @@ int app_watch_add(struct app_watch *w, uint32_t peer, const struct app_watch_car
 
 /** Look after all of them, if it is time. */
 void app_watch_look(struct app_watch *w, uint64_t now_ns);
-
-/** Whether a process that is watched has died. */
-bool app_watch_gone(const struct app_watch *w, uint32_t peer);
 
 #endif

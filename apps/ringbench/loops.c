@@ -432,22 +432,16 @@ static void (*const runs[][7])(struct end *e, uint64_t end) = {EACH_KIND(ENTRIES
 static enum kind
 kind_of(const struct app_case *c)
 {
-	bool lone = c->pattern == RB_LATENCY;
+	static const enum kind kinds[RB_TRANSPORTS][2] = {
+		[RB_FASTFORWARD] = {K_FF, K_FF_ALIGNED},
+		[RB_LAMPORT] = {K_LAMPORT, K_LAMPORT},
+		[RB_ONESIDED] = {K_ONE, K_ONE_ALIGNED},
+		[RB_DUPLEX] = {K_DUPLEX, K_LONE},
+		[RB_RTE_RING] = {K_RTE, K_RTE},
+		[RB_RTE_RING_ZC] = {K_RTE_ZC, K_RTE_ZC},
+	};
 
-	switch (c->transport) {
-	case RB_FASTFORWARD:
-		return lone ? K_FF_ALIGNED : K_FF;
-	case RB_ONESIDED:
-		return lone ? K_ONE_ALIGNED : K_ONE;
-	case RB_DUPLEX:
-		return lone ? K_LONE : K_DUPLEX;
-	case RB_LAMPORT:
-		return K_LAMPORT;
-	case RB_RTE_RING_ZC:
-		return K_RTE_ZC;
-	default:
-		return K_RTE;
-	}
+	return kinds[c->transport][c->pattern == RB_LATENCY];
 }
 
 bool

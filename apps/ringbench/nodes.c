@@ -10,32 +10,21 @@
 #define BURST_MAX 128u
 #define NODES_MAX 64u
 
-static enum crpc_flux_variant
-variant_of(enum rb_transport t)
-{
-	switch (t) {
-	case RB_LAMPORT:
-		return CRPC_FLUX_LAMPORT;
-	case RB_FASTFORWARD:
-		return CRPC_FLUX_FASTFORWARD;
-	case RB_ONESIDED:
-		return CRPC_FLUX_ONESIDED;
-	case RB_RTE_RING:
-		return CRPC_FLUX_RTE_RING;
-	case RB_RTE_RING_RTS:
-		return CRPC_FLUX_RTE_RING_RTS;
-	case RB_RTE_RING_HTS:
-		return CRPC_FLUX_RTE_RING_HTS;
-	default:
-		return CRPC_FLUX_DUPLEX;
-	}
-}
+static const enum crpc_flux_variant variants[RB_TRANSPORTS] = {
+	[RB_FASTFORWARD] = CRPC_FLUX_FASTFORWARD,
+	[RB_LAMPORT] = CRPC_FLUX_LAMPORT,
+	[RB_ONESIDED] = CRPC_FLUX_ONESIDED,
+	[RB_DUPLEX] = CRPC_FLUX_DUPLEX,
+	[RB_RTE_RING] = CRPC_FLUX_RTE_RING,
+	[RB_RTE_RING_RTS] = CRPC_FLUX_RTE_RING_RTS,
+	[RB_RTE_RING_HTS] = CRPC_FLUX_RTE_RING_HTS,
+};
 
 int
 rb_nodes_open(struct rb_slice *s)
 {
 	const struct crpc_flux_attr a = {.nodes = s->c.nodes,
-		.variant = variant_of(s->c.transport),
+		.variant = variants[s->c.transport],
 		.window = (uint32_t)crpc_pow2_ceil(s->c.inflight),
 		.msg_size = s->c.size};
 

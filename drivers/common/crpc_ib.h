@@ -80,6 +80,8 @@ struct crpc_ib_ah {
 	struct ibv_ah *ibah;
 };
 
+struct crpc_ib_addr;
+
 /** An open device as far as verbs knows it: what the device of either driver begins with. */
 struct crpc_ib {
 	struct crpc_rdma base;
@@ -109,6 +111,8 @@ struct crpc_ib {
 	pthread_t watcher;      /**< Reads the device's events. */
 	int wake;               /**< An eventfd: the watcher ends. */
 	pid_t watcher_pid;      /**< Whose it is; 0: there is none. */
+	/** Connects a DC queue pair: the driver's, if it has some. */
+	int (*dc_connect)(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer);
 };
 
 /** A queue pair's address, as ib_addr.c has it on the wire, in the CPU's byte order. */
@@ -236,9 +240,8 @@ void crpc_ib_to_error(struct crpc_ib_qp *qp);
 void crpc_ib_qp_addr(const struct crpc_rdma_qp *qp, uint8_t addr[CRPC_RDMA_ADDR_LEN]);
 int crpc_ib_qp_in_order(struct crpc_rdma_qp *qp);
 void crpc_ib_ah_free(struct crpc_rdma_ah *ah);
-/** See crpc_rdma_qp_connect(); @p dc connects a DC queue pair. */
-int crpc_ib_connect(struct crpc_ib_qp *qp, const uint8_t bytes[CRPC_RDMA_ADDR_LEN],
-	int (*dc)(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer));
+/** See crpc_rdma_qp_connect(). */
+int crpc_ib_qp_connect(struct crpc_rdma_qp *qp, const uint8_t bytes[CRPC_RDMA_ADDR_LEN]);
 /** An address of @p size bytes, which begins with a struct crpc_ib_ah; NULL with errno. */
 void *crpc_ib_ah_new(const struct crpc_rdma_qp *ud, const uint8_t bytes[CRPC_RDMA_ADDR_LEN],
 	size_t size, struct crpc_ib_addr *peer);

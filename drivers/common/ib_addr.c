@@ -29,11 +29,18 @@
 /* A Q_Key with the highest bit would stand for the sender's own. */
 #define QKEY_MAX 0x7fffffffu
 
-static const char *const kind_names[] = {
-	[CRPC_IB_RC] = "a reliable connection",
-	[CRPC_IB_UD] = "datagrams",
-	[CRPC_IB_DC] = "dynamic connections",
-};
+const char *
+crpc_ib_kind_name(uint8_t kind)
+{
+	static const char *const names[] = {
+		[CRPC_IB_RC] = "reliable connection",
+		[CRPC_IB_UD] = "datagram queue pair",
+		[CRPC_IB_DC] = "DC target",
+		[CRPC_IB_DCI] = "DC initiator",
+	};
+
+	return kind < CRPC_DIM(names) ? names[kind] : "unknown kind";
+}
 
 #define AT(member, at) (offsetof(struct crpc_ib_addr, member) == (at))
 _Static_assert(sizeof(struct crpc_ib_addr) == CRPC_RDMA_ADDR_LEN && AT(qpn, 8) && AT(gid, 24) &&
@@ -109,9 +116,8 @@ crpc_ib_addr_decode(const uint8_t in[CRPC_RDMA_ADDR_LEN], uint8_t kind, struct c
 			a.version, ADDR_VERSION);
 	if (a.kind != kind)
 		return crpc_fail(-EPROTO,
-			"connect: the peer's address is of %s, needed is one of %s",
-			a.kind < CRPC_DIM(kind_names) ? kind_names[a.kind] : "an unknown kind",
-			kind_names[kind]);
+			"connect: the peer's address is of a %s, needed is one of a %s",
+			crpc_ib_kind_name(a.kind), crpc_ib_kind_name(kind));
 	wrong = field_error(&a);
 	if (wrong != NULL)
 		return crpc_fail(-EPROTO, "connect: the peer's address is damaged: %s", wrong);

@@ -34,20 +34,15 @@
 		IBV_QP_MAX_QP_RD_ATOMIC)
 
 /* What INIT, RTR and RTS set. */
-static const struct states {
-	const char *name;
-	int to[3];
-} states[] = {
-	[CRPC_IB_RC] = {"reliable connection",
-		{INIT_COMMON | IBV_QP_ACCESS_FLAGS,
-			IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
-				IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-			RTS_REQUESTER}},
-	[CRPC_IB_UD] = {"datagram queue pair", {INIT_COMMON | IBV_QP_QKEY, 0, IBV_QP_SQ_PSN}},
-	[CRPC_IB_DC] = {"DC target",
-		{INIT_COMMON | IBV_QP_ACCESS_FLAGS,
-			IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU}},
-	[CRPC_IB_DCI] = {"DC initiator", {INIT_COMMON, IBV_QP_PATH_MTU, RTS_REQUESTER}},
+static const int states[][3] = {
+	[CRPC_IB_RC] = {INIT_COMMON | IBV_QP_ACCESS_FLAGS,
+		IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN |
+			IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		RTS_REQUESTER},
+	[CRPC_IB_UD] = {INIT_COMMON | IBV_QP_QKEY, 0, IBV_QP_SQ_PSN},
+	[CRPC_IB_DC] = {INIT_COMMON | IBV_QP_ACCESS_FLAGS,
+		IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU},
+	[CRPC_IB_DCI] = {INIT_COMMON, IBV_QP_PATH_MTU, RTS_REQUESTER},
 };
 
 uint8_t
@@ -58,12 +53,6 @@ crpc_ib_kind_of(const struct crpc_rdma_qp_conf *conf)
 		[CRPC_RDMA_UD] = CRPC_IB_UD};
 
 	return kinds[conf->transport];
-}
-
-const char *
-crpc_ib_kind_name(uint8_t kind)
-{
-	return states[kind].name;
 }
 
 /* 0, -EINVAL or -ENOSPC. */
@@ -321,11 +310,11 @@ crpc_ib_move(uint8_t kind, struct ibv_qp *qp, struct ibv_qp_attr *attr, enum ibv
 	while (attr->qp_state < last) {
 		attr->qp_state++;
 		rc = ibv_modify_qp(
-			qp, attr, IBV_QP_STATE | states[kind].to[attr->qp_state - IBV_QPS_INIT]);
+			qp, attr, IBV_QP_STATE | states[kind][attr->qp_state - IBV_QPS_INIT]);
 		if (rc != 0)
 			return crpc_fail(-EIO, "%s 0x%x to state %d on port %u: %s",
-				states[kind].name, qp->qp_num, (int)attr->qp_state, attr->port_num,
-				strerror(rc));
+				crpc_ib_kind_name(kind), qp->qp_num, (int)attr->qp_state,
+				attr->port_num, strerror(rc));
 	}
 	return 0;
 }
@@ -410,9 +399,10 @@ rc_connect(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer)
 }
 
 int
-crpc_ib_connect(struct crpc_ib_qp *qp, const uint8_t bytes[CRPC_RDMA_ADDR_LEN],
-	int (*dc)(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer))
+crpc_ib_qp_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
 {
+	struct crpc_ib *ib = crpc_ib_of(base->dev);
+	struct crpc_ib_qp *qp = crpc_ib_qp_of(base);
 	struct crpc_ib_addr peer;
 	int rc;
 
@@ -421,10 +411,10 @@ crpc_ib_connect(struct crpc_ib_qp *qp, const uint8_t bytes[CRPC_RDMA_ADDR_LEN],
 			-EISCONN, "connect: qp 0x%x is connected already: make a new one", qp->qpn);
 	if (qp->state != CRPC_IB_IDLE)
 		return crpc_fail(-EIO, "connect: qp 0x%x is broken: make a new one", qp->qpn);
-	crpc_ib_refresh(crpc_ib_of(qp->base.dev));
+	crpc_ib_refresh(ib);
 	rc = crpc_ib_addr_decode(bytes, qp->kind, &peer);
 	if (rc == 0)
-		rc = qp->kind == CRPC_IB_DC ? dc(qp, &peer) : rc_connect(qp, &peer);
+		rc = qp->kind == CRPC_IB_DC ? ib->dc_connect(qp, &peer) : rc_connect(qp, &peer);
 	if (rc != 0)
 		return rc;
 	qp->connected = true;

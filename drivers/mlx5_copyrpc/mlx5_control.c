@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The device: found by its verbs name, opened through rdma-core, with one protection domain and one
- * completion queue, whose memory the datapath then reads itself.
+ * completion queue, whose memory the datapath then reads itself; and its queue pairs.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +36,7 @@ objects_init(struct crpc_mlx5_dev_ctl *dev, const struct crpc_rdma_conf *conf)
 
 	dev->dcis = conf->dcis;
 	dev->dp.drain_ns = conf->drain_ns;
+	dev->dp.ib.dc_connect = crpc_mlx5_dc_connect;
 	rc = crpc_ib_open(&dev->dp.ib, conf, mlx5dv_is_supported);
 	if (rc == 0)
 		rc = crpc_mlx5_table_init(&dev->dp.table, 0);
@@ -68,6 +69,37 @@ dev_open(const struct crpc_rdma_conf *conf)
 	return &dev->dp.ib.base;
 }
 
+static struct crpc_rdma_qp *
+qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf)
+{
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base);
+	uint8_t kind = crpc_ib_kind_of(conf);
+	struct crpc_mlx5_qp_ctl *qp;
+
+	if (kind == CRPC_IB_DC && !crpc_mlx5_dcis_make(dev))
+		return NULL;
+	qp = crpc_mlx5_qp_make(dev, kind, conf);
+	return qp != NULL ? &qp->dp.ib.base : NULL;
+}
+
+static void
+qp_free(struct crpc_rdma_qp *base)
+{
+	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
+	struct crpc_mlx5_qp_ctl *qp = crpc_mlx5_qp_ctl(base);
+
+	if (qp->dp.ib.kind == CRPC_IB_UD)
+		crpc_mlx5_ud_forget(crpc_container_of(qp, struct crpc_mlx5_ud, qp));
+	if (crpc_mlx5_qp_drain(base) == 0) {
+		crpc_mlx5_qp_end(qp);
+		return;
+	}
+	/* Its completions still need their room, so it stays among the device's queue pairs. */
+	qp->next_ending = dev->dp.ending;
+	dev->dp.ending = qp;
+	crpc_store_relaxed(&dev->dp.ib.attention, 1);
+}
+
 static void
 dev_close(struct crpc_rdma *base)
 {
@@ -81,7 +113,7 @@ dev_close(struct crpc_rdma *base)
 	for (qp = dev->dp.ib.qps; qp != NULL; qp = next) {
 		next = qp->next;
 		if (qp->kind != CRPC_IB_DCI)
-			crpc_mlx5_qp_free(&qp->base);
+			qp_free(&qp->base);
 	}
 	for (uint32_t i = 0; i < dev->dp.num_dcis; i++)
 		crpc_mlx5_qp_end(&dev->dp.dci[i]->qp);
@@ -108,11 +140,11 @@ static const struct crpc_rdma_ops mlx5_ops = {
 	.info_get = dev_info_get,
 	.mr_reg = crpc_ib_mr_reg,
 	.mr_dereg = crpc_ib_mr_dereg,
-	.qp_create = crpc_mlx5_qp_create,
-	.qp_free = crpc_mlx5_qp_free,
+	.qp_create = qp_create,
+	.qp_free = qp_free,
 	.qp_drain = crpc_mlx5_qp_drain,
 	.qp_addr = crpc_ib_qp_addr,
-	.qp_connect = crpc_mlx5_qp_connect,
+	.qp_connect = crpc_ib_qp_connect,
 	.qp_in_order = crpc_ib_qp_in_order,
 	.ah_create = crpc_mlx5_ah_create,
 	.ah_free = crpc_ib_ah_free,

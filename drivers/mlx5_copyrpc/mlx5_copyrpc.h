@@ -294,9 +294,8 @@ bool crpc_mlx5_dcis_make(struct crpc_mlx5_dev_ctl *dev);
 int crpc_mlx5_dci_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);
 /** Makes what a target receives from; 0, or -EINVAL, -EOPNOTSUPP, -ENOMEM. */
 int crpc_mlx5_srq_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp);
-void crpc_mlx5_dc_free(struct crpc_rdma_qp *qp);
 /** See crpc_rdma_qp_drain(). */
-int crpc_mlx5_dc_drain(struct crpc_rdma_qp *qp);
+int crpc_mlx5_qp_drain(struct crpc_rdma_qp *qp);
 /** Frees what was freed by the user and is over now, some at a time; true: there may be more. */
 bool crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev);
 int crpc_mlx5_dc_connect(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer);
@@ -319,13 +318,6 @@ bool crpc_mlx5_dc_retire(struct crpc_mlx5_qp_ctl *dc);
 bool crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev);
 /** Stops all initiators at once: what they have outstanding is lost. */
 void crpc_mlx5_dcis_stop(struct crpc_mlx5_dev *dev);
-
-/* mlx5_qp.c */
-struct crpc_rdma_qp *crpc_mlx5_qp_create(
-	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
-void crpc_mlx5_qp_free(struct crpc_rdma_qp *qp);
-int crpc_mlx5_qp_drain(struct crpc_rdma_qp *qp);
-int crpc_mlx5_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 
 /* mlx5_ud.c */
 int crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);

@@ -120,29 +120,15 @@ crpc_mlx5_dct_end(struct crpc_mlx5_qp_ctl *dc)
 }
 
 int
-crpc_mlx5_dc_drain(struct crpc_rdma_qp *base)
+crpc_mlx5_qp_drain(struct crpc_rdma_qp *base)
 {
 	struct crpc_mlx5_qp_ctl *dc = crpc_mlx5_qp_ctl(base);
 
+	if (dc->dp.ib.kind != CRPC_IB_DC)
+		return 0;
 	dc->dp.ib.state = CRPC_IB_RETIRED;
 	crpc_mlx5_dct_end(dc);
 	return crpc_mlx5_dc_retire(dc) ? 0 : -EAGAIN;
-}
-
-void
-crpc_mlx5_dc_free(struct crpc_rdma_qp *base)
-{
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(base->dev);
-	struct crpc_mlx5_qp_ctl *dc = crpc_mlx5_qp_ctl(base);
-
-	if (crpc_mlx5_dc_drain(base) == 0) {
-		crpc_mlx5_qp_end(dc);
-		return;
-	}
-	/* Its completions still need their room, so it stays among the device's queue pairs. */
-	dc->next_ending = dev->dp.ending;
-	dev->dp.ending = dc;
-	crpc_store_relaxed(&dev->dp.ib.attention, 1);
 }
 
 bool

@@ -110,7 +110,6 @@ void crpc_verbs_recv_link(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, 
 struct crpc_rdma_qp *crpc_verbs_qp_create(
 	struct crpc_rdma *dev, const struct crpc_rdma_qp_conf *conf);
 void crpc_verbs_qp_free(struct crpc_rdma_qp *qp);
-int crpc_verbs_qp_connect(struct crpc_rdma_qp *qp, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 struct crpc_rdma_ah *crpc_verbs_ah_create(
 	struct crpc_rdma_qp *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
 /** Frees what there is of it. False: the device may still use it, so it is kept. */

@@ -158,9 +158,10 @@ completions_forget(struct crpc_verbs_dev *dev)
 	} while (got > 0);
 }
 
-static void
-qp_end(struct crpc_verbs_qp *qp)
+void
+crpc_verbs_qp_free(struct crpc_rdma_qp *base)
 {
+	struct crpc_verbs_qp *qp = crpc_verbs_qp(base);
 	struct crpc_verbs_dev *dev = crpc_verbs_dev(qp->ib.base.dev);
 	struct crpc_verbs_qp **back = &dev->back[qp->ib.kind];
 	uint32_t share = qp->ib.cq_share;
@@ -202,7 +203,7 @@ qp_make(struct crpc_verbs_dev *dev, uint8_t kind, const struct crpc_rdma_qp_conf
 	}
 	if (rc == 0)
 		return qp;
-	qp_end(qp);
+	crpc_verbs_qp_free(&qp->ib.base);
 	return crpc_null(rc);
 }
 
@@ -218,18 +219,6 @@ crpc_verbs_qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *con
 			"qp_create: plain verbs have no dynamic connections: use the mlx5 driver"));
 	qp = qp_make(crpc_verbs_dev(base), crpc_ib_kind_of(conf), conf);
 	return qp != NULL ? &qp->ib.base : NULL;
-}
-
-void
-crpc_verbs_qp_free(struct crpc_rdma_qp *base)
-{
-	qp_end(crpc_verbs_qp(base));
-}
-
-int
-crpc_verbs_qp_connect(struct crpc_rdma_qp *base, const uint8_t bytes[CRPC_RDMA_ADDR_LEN])
-{
-	return crpc_ib_connect(crpc_ib_qp_of(base), bytes, NULL);
 }
 
 struct crpc_rdma_ah *

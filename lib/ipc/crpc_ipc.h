@@ -552,9 +552,6 @@ uint32_t crpc_ipc_client_open(const struct crpc_ipc_client *c);
 /** Bytes of a response at most. */
 uint32_t crpc_ipc_client_resp_max(const struct crpc_ipc_client *c);
 
-/** The id under which the server knows it: `peer` of its requests. */
-uint32_t crpc_ipc_client_id(const struct crpc_ipc_client *c);
-
 /**
  * The user whose server it is, as the kernel says. Anybody can take a name that is free: a client
  * of which other users are no business checks this before its first call.

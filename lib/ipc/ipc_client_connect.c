@@ -298,12 +298,6 @@ crpc_ipc_client_resp_max(const struct crpc_ipc_client *c)
 	return c->resp_max;
 }
 
-uint32_t
-crpc_ipc_client_id(const struct crpc_ipc_client *c)
-{
-	return c->id;
-}
-
 uid_t
 crpc_ipc_client_owner_uid(const struct crpc_ipc_client *c)
 {

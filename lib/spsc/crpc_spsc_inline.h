@@ -11,8 +11,6 @@
  *     write n messages, p.esize bytes apart       read n messages, c.esize bytes apart
  *     crpc_spsc_inline_commit(&p, ...)            crpc_spsc_inline_release(&c, ...)
  *     crpc_spsc_inline_flush(&p, ...)
- *     or, copied:                                 or, copied:
- *     crpc_spsc_inline_enqueue_burst(&p, ...)     crpc_spsc_inline_dequeue_burst(&c, ...)
  *
  * @p variant and @p esize of every call are the ring's own. Pass constants, and a call becomes the
  * code of that variant for that size, without a test or a call in it; or p.variant and p.esize.
@@ -81,34 +79,6 @@ crpc_spsc_inline_commit(
 		__crpc_spsc_block_flush(p, one);
 }
 
-/* Messages to ask for at a time: one of those that own their lines, without a loop to unroll. */
-crpc_inline uint32_t
-__crpc_spsc_inline_want(enum crpc_spsc_variant variant, uint32_t n)
-{
-	return variant != CRPC_SPSC_LAMPORT && crpc_spsc_per(variant) == 1 ? 1 : n;
-}
-
-/** Enqueue up to @p n messages that lie side by side. Returns how many; fewer: it is full. */
-crpc_inline uint32_t
-crpc_spsc_inline_enqueue_burst(struct crpc_spsc_prod *p, enum crpc_spsc_variant variant,
-	uint32_t esize, const void *msgs, uint32_t n)
-{
-	const char *src = (const char *)msgs;
-	uint32_t done, run;
-	void *first;
-
-	for (done = 0; done < n; done += run) {
-		run = crpc_spsc_inline_reserve(
-			p, variant, esize, __crpc_spsc_inline_want(variant, n - done), &first);
-		if (run == 0)
-			break;
-		for (uint32_t i = 0; i < run; i++, src += esize)
-			memcpy((char *)first + (size_t)i * esize, src, esize);
-		crpc_spsc_inline_commit(p, variant, esize, run);
-	}
-	return done;
-}
-
 /**
  * Up to @p want messages to read in place; they count as read.
  *
@@ -142,27 +112,6 @@ crpc_spsc_inline_release(struct crpc_spsc_cons *c, enum crpc_spsc_variant varian
 	else
 		__crpc_spsc_block_release(
 			c, esize, crpc_spsc_per(variant), crpc_spsc_is_onesided(variant));
-}
-
-/** Dequeue up to @p n messages to @p msgs; ends an open peek. Returns how many; 0: it is empty. */
-crpc_inline uint32_t
-crpc_spsc_inline_dequeue_burst(struct crpc_spsc_cons *c, enum crpc_spsc_variant variant,
-	uint32_t esize, void *msgs, uint32_t n)
-{
-	char *dst = (char *)msgs;
-	uint32_t done, run;
-	void *first;
-
-	for (done = 0; done < n; done += run) {
-		run = crpc_spsc_inline_peek(
-			c, variant, esize, __crpc_spsc_inline_want(variant, n - done), &first);
-		if (run == 0)
-			break;
-		for (uint32_t i = 0; i < run; i++, dst += esize)
-			memcpy(dst, (const char *)first + (size_t)i * esize, esize);
-	}
-	crpc_spsc_inline_release(c, variant, esize);
-	return done;
 }
 
 #endif

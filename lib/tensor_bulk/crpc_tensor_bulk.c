@@ -42,7 +42,6 @@ _Static_assert(sizeof(struct net_array) == 176, "format version 1");
 
 /* One of ours. */
 struct net_call {
-	bool used;
 	bool answered;
 	uint32_t sent;  /* Arrays. */
 	uint32_t sends; /* Of these: not ended. */
@@ -52,7 +51,6 @@ struct net_call {
 
 /* One of the peer's. */
 struct net_job {
-	bool used;
 	uint64_t token;
 	int32_t status;
 	uint32_t posted; /* Arrays that a receive was posted for. */
@@ -71,6 +69,7 @@ struct crpc_tensor_bulk {
 	struct crpc_tensor_space space;
 	uint64_t serial;
 	struct crpc_tensor_bulk_stats stats;
+	uint32_t calls, jobs; /* Bit i: call[i], job[i] is in use. */
 	struct net_call call[CRPC_TENSOR_BULK_CALLS];
 	struct net_job job[CRPC_TENSOR_BULK_CALLS];
 	crpc_aligned(8) uint8_t msg[BYTES_MAX];
@@ -129,16 +128,6 @@ op_between(uint32_t from, uint32_t to)
 }
 
 /* ---- our calls ---- */
-
-static struct net_call *
-call_place(struct crpc_tensor_bulk *n)
-{
-	struct net_call *call = n->call;
-
-	while (call < n->call + CRPC_TENSOR_BULK_CALLS && call->used)
-		call++;
-	return call < n->call + CRPC_TENSOR_BULK_CALLS ? call : NULL;
-}
 
 static int
 array_put(struct net_array *a, const struct crpc_tensor_bulk_put *put)
@@ -211,22 +200,24 @@ crpc_tensor_bulk_call(struct crpc_tensor_bulk *n, uint64_t now_ns,
 	uint64_t cookie)
 {
 	uint32_t nops = b != NULL ? crpc_tensor_batch_ops(b) : 0, sends, recvs;
-	struct net_call *call = call_place(n);
+	uint32_t at = (uint32_t)__builtin_ctz(~n->calls);
+	struct net_call *call = n->call + at;
 	int len, rc;
 
 	if (nput > CRPC_TENSOR_BULK_ARRAYS_MAX)
 		return -EINVAL;
 	crpc_bulk_pool(n->conf.conn, &sends, &recvs);
-	if (call == NULL || sends < nput)
+	if (at == CRPC_TENSOR_BULK_CALLS || sends < nput)
 		return -EAGAIN;
 	len = head_build(n, put, nput, b);
 	if (len < 0)
 		return len;
 	rc = crpc_copyrpc_call(n->conf.ep, now_ns, n->msg, (uint32_t)len,
-		nops * (uint32_t)sizeof(int32_t), (uint64_t)(call - n->call));
+		nops * (uint32_t)sizeof(int32_t), at);
 	if (rc != 0)
 		return rc;
-	*call = (struct net_call){.used = true};
+	n->calls |= 1u << at;
+	*call = (struct net_call){0};
 	call->done.cookie = cookie;
 	call->done.nops = nops;
 	call_send(n, now_ns, call, put, nput);
@@ -242,7 +233,7 @@ call_take(struct crpc_tensor_bulk *n, uint64_t now_ns, const struct crpc_done *d
 	struct net_call *call;
 	struct crpc_tensor_bulk_done *d;
 
-	if (done->cookie >= CRPC_TENSOR_BULK_CALLS || !n->call[done->cookie].used)
+	if (done->cookie >= CRPC_TENSOR_BULK_CALLS || (n->calls >> done->cookie & 1) == 0)
 		return;
 	call = &n->call[done->cookie];
 	call->answered = true;
@@ -263,25 +254,15 @@ crpc_tensor_bulk_poll(struct crpc_tensor_bulk *n, struct crpc_tensor_bulk_done *
 	uint32_t k = 0;
 
 	for (uint32_t i = 0; i < CRPC_TENSOR_BULK_CALLS && k < max; i++) {
-		if (!n->call[i].used || !n->call[i].answered || n->call[i].sends != 0)
+		if ((n->calls >> i & 1) == 0 || !n->call[i].answered || n->call[i].sends != 0)
 			continue;
 		done[k++] = n->call[i].done;
-		n->call[i].used = false;
+		n->calls &= ~(1u << i);
 	}
 	return k;
 }
 
 /* ---- the peer's calls ---- */
-
-static struct net_job *
-job_place(struct crpc_tensor_bulk *n)
-{
-	struct net_job *job = n->job;
-
-	while (job < n->job + CRPC_TENSOR_BULK_CALLS && job->used)
-		job++;
-	return job < n->job + CRPC_TENSOR_BULK_CALLS ? job : NULL;
-}
 
 /* An array that was announced: 0, or why it is refused. */
 static int
@@ -348,17 +329,18 @@ request_refuse(struct crpc_tensor_bulk *n, uint64_t now_ns, uint64_t token, int 
 static void
 job_take(struct crpc_tensor_bulk *n, uint64_t now_ns, const struct crpc_req *req)
 {
-	struct net_job *job = job_place(n);
+	uint32_t at = (uint32_t)__builtin_ctz(~n->jobs);
+	struct net_job *job = n->job + at;
 	int rc = -ENOBUFS;
 
-	if (job != NULL) {
+	if (at < CRPC_TENSOR_BULK_CALLS) {
 		job->status = 0;
 		job->posted = job->open = 0;
 		job->token = req->token;
 		rc = job_read(n, job, req);
 	}
 	if (rc == 0) {
-		job->used = true;
+		n->jobs |= 1u << at;
 		return;
 	}
 	crpc_err("tensor_bulk: a request of %u bytes is refused: error %d", req->len, rc);
@@ -418,7 +400,7 @@ job_end(struct crpc_tensor_bulk *n, uint64_t now_ns, struct net_job *job)
 	if (rc != 0)
 		request_refuse(n, now_ns, job->token, rc);
 	n->stats.served += rc == 0;
-	job->used = false;
+	n->jobs &= ~(1u << (job - n->job));
 }
 
 static void
@@ -428,7 +410,7 @@ jobs_turn(struct crpc_tensor_bulk *n, uint64_t now_ns)
 
 	for (uint32_t i = 0; i < CRPC_TENSOR_BULK_CALLS; i++) {
 		job = &n->job[i];
-		if (!job->used)
+		if ((n->jobs >> i & 1) == 0)
 			continue;
 		job_post(n, now_ns, job);
 		if (job->open == 0 && (job->status != 0 || job->posted == job->head.narrays))

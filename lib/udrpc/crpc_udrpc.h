@@ -309,14 +309,6 @@ crpc_udrpc_poll(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_done *done,
 uint16_t crpc_udrpc_recv(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_req *req, uint16_t n);
 
 /**
- * The largest reply that a request allows.
- *
- * @return
- *   Bytes; -ENOENT: the token is not open; -EOPNOTSUPP: a notification.
- */
-int64_t crpc_udrpc_reply_max(const struct crpc_udrpc *ctx, uint64_t token);
-
-/**
  * Answer a request; its data is gone after it. The reply is kept for repetitions until the slot's
  * next request.
  *
@@ -376,19 +368,6 @@ uint32_t crpc_udrpc_flush(struct crpc_udrpc *ctx, uint64_t now_ns);
 
 /** The counters, live; read them from the context's thread or after it stopped. */
 const struct crpc_udrpc_stats *crpc_udrpc_stats(const struct crpc_udrpc *ctx);
-
-/**
- * Audit the invariants that hold between any two calls: credits at home and credits out are those
- * of the endpoint, slots counted once. Slow, for tests.
- *
- * @param ctx
- *   The context.
- * @param at_rest
- *   True: also require that all credits are home, all slots free, and nothing is queued.
- * @return
- *   0, or -EFAULT; the log names the endpoint, the rule, expected and found.
- */
-int crpc_udrpc_check(const struct crpc_udrpc *ctx, bool at_rest);
 
 CRPC_END_DECLS
 

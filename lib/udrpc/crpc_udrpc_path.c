@@ -407,16 +407,6 @@ serve_of(const struct crpc_udrpc *ctx, uint64_t token)
 	return s->state == SERVE_OPEN && s->token == token ? s : NULL;
 }
 
-int64_t
-crpc_udrpc_reply_max(const struct crpc_udrpc *ctx, uint64_t token)
-{
-	const struct udrpc_serve *s = serve_of(ctx, token);
-
-	if (s == NULL)
-		return -ENOENT;
-	return s->resp_max != WIRE_ONEWAY ? (int64_t)s->resp_max : -EOPNOTSUPP;
-}
-
 /* End a request, and send the first piece of the answer. */
 crpc_inline int
 serve_end(struct crpc_udrpc *ctx, uint64_t now_ns, uint64_t token, const void *buf, uint32_t len,

@@ -37,13 +37,10 @@ __crpc_udrpc_pace(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t
 void
 __crpc_udrpc_paces_run(struct crpc_udrpc *ctx)
 {
-	struct wheel_entry *next;
+	struct wheel_entry *e;
 
-	for (struct wheel_entry *e = __crpc_udrpc_wheel_due(&ctx->pace_wheel, ctx->now_ns);
-		e != NULL; e = next) {
-		next = e->next;
+	while ((e = __crpc_udrpc_wheel_due(&ctx->pace_wheel, ctx->now_ns)) != NULL)
 		__crpc_udrpc_tx_want(crpc_container_of(e, struct crpc_udrpc_ep, pace));
-	}
 }
 
 /* Nothing has come for this call: all that is unanswered goes again, when its copies have left. */
@@ -100,12 +97,9 @@ rto(struct crpc_udrpc_ep *ep)
 void
 __crpc_udrpc_timers_run(struct crpc_udrpc *ctx)
 {
-	struct wheel_entry *next;
+	struct wheel_entry *e;
 
 	ctx->busy_ns = 0;
-	for (struct wheel_entry *e = __crpc_udrpc_wheel_due(&ctx->rto_wheel, ctx->now_ns);
-		e != NULL; e = next) {
-		next = e->next;
+	while ((e = __crpc_udrpc_wheel_due(&ctx->rto_wheel, ctx->now_ns)) != NULL)
 		rto(crpc_container_of(e, struct crpc_udrpc_ep, rto));
-	}
 }

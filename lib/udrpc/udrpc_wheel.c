@@ -12,11 +12,8 @@ __crpc_udrpc_wheel_add(struct wheel *w, struct wheel_entry *e, uint64_t now_ns, 
 
 	/* an empty wheel does not move */
 	if (w->count++ == 0)
-		w->pos = now_ns >> w->tick_log2;
-	if (tick <= w->pos)
-		tick = w->pos + 1;
-	if (tick > w->pos + WHEEL_BUCKETS - 1)
-		tick = w->pos + WHEEL_BUCKETS - 1;
+		w->pos = (now_ns >> w->tick_log2) + 1;
+	tick = crpc_min(crpc_max(tick, w->pos), w->pos + WHEEL_BUCKETS - 1);
 	head = &w->bucket[tick % WHEEL_BUCKETS];
 	e->next = *head;
 	if (e->next != NULL)
@@ -41,20 +38,16 @@ struct wheel_entry *
 __crpc_udrpc_wheel_due(struct wheel *w, uint64_t now_ns)
 {
 	uint64_t now = now_ns >> w->tick_log2;
-	struct wheel_entry *due = NULL, *e;
+	struct wheel_entry *e;
 
-	if (!wheel_has_turned(w, now_ns))
-		return NULL;
 	/* one lap sees every bucket */
-	if (now - w->pos > WHEEL_BUCKETS)
-		w->pos = now - WHEEL_BUCKETS;
-	while (w->pos != now) {
-		w->pos++;
-		while ((e = w->bucket[w->pos % WHEEL_BUCKETS]) != NULL) {
+	w->pos = crpc_max(w->pos, crpc_max(now, WHEEL_BUCKETS) - WHEEL_BUCKETS);
+	for (; wheel_has_turned(w, now_ns); w->pos++) {
+		e = w->bucket[w->pos % WHEEL_BUCKETS];
+		if (e != NULL) {
 			__crpc_udrpc_wheel_del(w, e);
-			e->next = due;
-			due = e;
+			return e;
 		}
 	}
-	return due;
+	return NULL;
 }

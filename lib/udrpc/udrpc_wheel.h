@@ -27,7 +27,7 @@ struct wheel_entry {
 struct wheel {
 	uint32_t tick_log2; /**< ns of a tick, log2. A wheel of zeros is ready but for this. */
 	uint32_t count;     /**< Entries on it. */
-	uint64_t pos;       /**< Ticks that have been given. */
+	uint64_t pos;       /**< The tick to be given next. */
 	struct wheel_entry *bucket[WHEEL_BUCKETS];
 };
 
@@ -42,13 +42,10 @@ void __crpc_udrpc_wheel_del(struct wheel *w, struct wheel_entry *e);
 static inline bool
 wheel_has_turned(const struct wheel *w, uint64_t now_ns)
 {
-	return w->count != 0 && now_ns >> w->tick_log2 > w->pos;
+	return w->count != 0 && now_ns >> w->tick_log2 >= w->pos;
 }
 
-/**
- * Take off all that is due, as a list; each has at == NULL then. Its members may be added again
- * while the list is walked, if next was read before.
- */
+/** Take an entry off that is due; NULL: none is. It may be added again, later than now. */
 struct wheel_entry *__crpc_udrpc_wheel_due(struct wheel *w, uint64_t now_ns);
 
 #endif

@@ -32,7 +32,7 @@ other_main(int fd)
 	struct app_watch *w = app_watch_create(2);
 	struct app_watch_card card;
 
-	app_watch_card(w, &card);
+	card = w->card;
 	if (write(fd, &card, sizeof(card)) != sizeof(card))
 		_exit(1);
 	for (;;) {
@@ -65,11 +65,11 @@ found_dead(struct app_watch *w, uint64_t limit_ms)
 {
 	uint64_t end = crpc_clock_ns() + limit_ms * 1000000;
 
-	while (!app_watch_gone(w, 1) && crpc_clock_ns() < end) {
+	while (!w->peer[1].gone && crpc_clock_ns() < end) {
 		app_watch_look(w, crpc_clock_ns());
 		usleep(1000);
 	}
-	return app_watch_gone(w, 1);
+	return w->peer[1].gone;
 }
 
 /*
@@ -148,7 +148,7 @@ cannot_be_watched(void **state)
 	struct other o;
 
 	other_start(&o);
-	app_watch_card(w, &ours);
+	ours = w->card;
 	assert_int_equal(app_watch_add(w, 2, &o.card), -EINVAL);
 	make_far(&o);
 	o.card.port = 0; /* It does not listen. */
@@ -164,7 +164,7 @@ cannot_be_watched(void **state)
 	waitpid(o.pid, NULL, 0);
 	o.card.net_ns = ours.net_ns; /* Dead before it could be watched. */
 	assert_int_equal(app_watch_add(w, 1, &o.card), -ESRCH);
-	assert_false(app_watch_gone(w, 1));
+	assert_false(w->peer[1].gone);
 	app_watch_free(w);
 	app_watch_free(NULL);
 }

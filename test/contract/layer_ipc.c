@@ -66,7 +66,7 @@ job_join(struct job *job)
 		return -errno;
 	if (job->all_by_ring)
 		job->client->lone_want = job->client->lone_end = 0;
-	return (int)crpc_ipc_client_id(job->client);
+	return (int)job->client->id;
 }
 
 static int

@@ -70,7 +70,7 @@ TEST(every_size_arrives_whole)
 				assert_ok(call(c[i], buf, len, len));
 			}
 			req = recv_one(s);
-			assert_int_equal(req.peer, crpc_ipc_client_id(c[i]));
+			assert_int_equal(req.peer, c[i]->id);
 			assert_int_equal(req.len, len > REQ_MAX ? 0 : len);
 			assert_memory_equal(req.data, buf, req.len);
 			fill(want, len, len * 3 + i);
@@ -189,7 +189,7 @@ TEST(a_full_server_says_so_and_places_come_back)
 		}
 		assert_int_equal(crpc_ipc_server_reap(s), 1);
 		assert_non_null(c[k] = new_client(i & 2 ? s : NULL));
-		assert_int_equal(crpc_ipc_client_id(c[k]), req.peer);
+		assert_int_equal(c[k]->id, req.peer);
 		/* The new one in the old one's place is served, and the old one's token is not its.
 		 */
 		assert_ok(call(c[k], &i, 8, i));

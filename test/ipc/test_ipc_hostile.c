@@ -142,7 +142,7 @@ TEST(a_lying_client_hurts_itself_alone)
 	assert_non_null(honest);
 	assert_non_null(liar);
 	for (i = 0; i < STEPS; i++) {
-		id = crpc_ipc_client_id(liar);
+		id = liar->id;
 		for (k = (uint32_t)(rng() % 4); k > 0; k--)
 			client_lies(liar, &s->peers[id]);
 		serve_some(s, held, &n_held);

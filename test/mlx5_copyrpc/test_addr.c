@@ -92,7 +92,7 @@ TEST(damage_is_refused_and_named)
 		{7, 4, "unknown kind"},
 		{11, 1, "QPN"},
 		{15, 1, "sequence"},
-		{19, 1, "of datagrams, needed is one of a reliable connection"},
+		{19, 1, "of a datagram queue pair, needed is one of a reliable connection"},
 		{19, 9, "unknown kind"},
 		{23, 1, "reserved"},
 		{40, 1, "key"},

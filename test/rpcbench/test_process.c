@@ -29,7 +29,7 @@ start(void (*fn)(struct app_process *p))
 
 	crpc_clock_init();
 	p = app_process_start();
-	if (p != NULL && app_process_side(p) == 1) {
+	if (p != NULL && p->side == 1) {
 		fn(p);
 		app_process_end(p);
 		_exit(0);
@@ -130,7 +130,7 @@ static void
 pongs(struct app_process *p)
 {
 	swap(p, 0);
-	app_court_pong(&app_process_shared(p)->court);
+	app_court_pong(&p->shared->court);
 }
 
 static void
@@ -140,7 +140,7 @@ lines_go_between_the_two(void **state)
 	double ns;
 
 	swap(p, 0);
-	ns = app_court_ping(&app_process_shared(p)->court);
+	ns = app_court_ping(&p->shared->court);
 	assert_true(ns > 1 && ns <= APP_COURT_LATE_NS);
 	app_process_end(p);
 }
@@ -156,7 +156,7 @@ static void
 it_outlives_signals(void **state)
 {
 	struct app_process *p = start(answers_twice);
-	pid_t second = (pid_t)app_process_pid(p, 1);
+	pid_t second = p->pid[1];
 
 	assert_int_equal(swap(p, 0), 1);
 	assert_int_equal(kill(second, SIGTERM), 0);
@@ -178,7 +178,7 @@ its_death_ends_a_wait(void **state)
 
 	assert_int_equal(swap(p, 0), -ECONNRESET);
 	assert_false(app_process_alive(p));
-	assert_non_null(strstr(app_process_why(p), "signal 9"));
+	assert_non_null(strstr(p->why, "signal 9"));
 	app_process_end(p);
 }
 

@@ -49,8 +49,8 @@ static uint64_t bad;
 		}                                                                                  \
 	}
 
-#define put(variant, b, n) crpc_spsc_inline_enqueue_burst(&ring.p, variant, ESIZE, b, n)
-#define get(variant, b, n) crpc_spsc_inline_dequeue_burst(&ring.c, variant, ESIZE, b, n)
+#define put(variant, b, n) spsc_enqueue_burst(&ring.p, variant, ESIZE, b, n)
+#define get(variant, b, n) spsc_dequeue_burst(&ring.c, variant, ESIZE, b, n)
 
 COUNTED(lamport, CRPC_SPSC_LAMPORT)
 COUNTED(ff, CRPC_SPSC_FASTFORWARD)

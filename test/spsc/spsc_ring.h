@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "crpc_spsc_inline.h"
 #include "rnd.h"
+#include "spsc_burst.h"
 
 struct ring {
 	void *mem;
@@ -49,7 +49,7 @@ ring_free(struct ring *r)
 static inline uint32_t
 ring_put(struct crpc_spsc_prod *p, const void *msgs, uint32_t n)
 {
-	return crpc_spsc_inline_enqueue_burst(p, p->variant, p->esize, msgs, n);
+	return spsc_enqueue_burst(p, p->variant, p->esize, msgs, n);
 }
 
 static inline uint32_t
@@ -73,7 +73,7 @@ ring_flush(struct crpc_spsc_prod *p)
 static inline uint32_t
 ring_get(struct crpc_spsc_cons *c, void *msgs, uint32_t n)
 {
-	return crpc_spsc_inline_dequeue_burst(c, c->variant, c->esize, msgs, n);
+	return spsc_dequeue_burst(c, c->variant, c->esize, msgs, n);
 }
 
 static inline uint32_t

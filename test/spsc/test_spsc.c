@@ -407,17 +407,17 @@ TEST(inline_singles)
 		for (seq = out = 0; seq < 100; seq++) {
 			msg_fill(msg, 24, seq);
 			assert_int_equal(
-				crpc_spsc_inline_enqueue_burst(&r.p, a.variant, 24, msg, 1), 1);
+				spsc_enqueue_burst(&r.p, a.variant, 24, msg, 1), 1);
 			if (seq % 5 != 4)
 				continue;
 			for (; out <= seq; out++) {
 				assert_int_equal(
-					crpc_spsc_inline_dequeue_burst(&r.c, a.variant, 24, msg, 1),
+					spsc_dequeue_burst(&r.c, a.variant, 24, msg, 1),
 					1);
 				assert_true(msg_good(msg, 24, out));
 			}
 			assert_int_equal(
-				crpc_spsc_inline_dequeue_burst(&r.c, a.variant, 24, msg, 1), 0);
+				spsc_dequeue_burst(&r.c, a.variant, 24, msg, 1), 0);
 		}
 		ring_free(&r);
 	}

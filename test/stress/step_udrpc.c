@@ -3,8 +3,8 @@
  * sessions that are freed and made again. */
 #include <errno.h>
 
-#include "crpc_udrpc.h"
 #include "step_rig.h"
+#include "udrpc_audit.h"
 
 #define UD_MSG_MAX 6000u
 #define UD_CALLS   2000u

@@ -12,6 +12,7 @@
 #include "crpc_log.h"
 #include "crpc_udrpc.h"
 #include "device.h"
+#include "udrpc_audit.h"
 
 #define LARGE   (1u << 20)
 #define SLOTS   8u

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 
 #include "crpc_spsc_duplex.h"
-#include "crpc_spsc_inline.h"
 #include "crpc_spsc_onesided.h"
+#include "spsc_burst.h"
 #include "weak.h"
 
 #define ESIZE   8u
@@ -57,7 +57,7 @@ produce(void)
 		for (j = 0; j < burst; j++)
 			msgs[j] = i * burst + j + 1;
 		for (done = 0;;) {
-			done += crpc_spsc_inline_enqueue_burst(
+			done += spsc_enqueue_burst(
 				&prod[0], variant, ESIZE, msgs + done, burst - done);
 			if (done == burst)
 				break;
@@ -74,7 +74,7 @@ consume(void)
 	uint64_t msgs[PER_MAX];
 
 	while (got < bursts * burst) {
-		n = crpc_spsc_inline_dequeue_burst(&cons[0], variant, ESIZE, msgs, burst);
+		n = spsc_dequeue_burst(&cons[0], variant, ESIZE, msgs, burst);
 		for (i = 0; i < n; i++)
 			weak_check(msgs[i] == ++got, "a message is wrong");
 		if (n == 0)
@@ -146,13 +146,13 @@ credit_setup(void)
 static bool
 enqueue(unsigned int i, enum crpc_spsc_variant v, const uint64_t *msg)
 {
-	return crpc_spsc_inline_enqueue_burst(&prod[i], v, ESIZE, msg, 1) == 1;
+	return spsc_enqueue_burst(&prod[i], v, ESIZE, msg, 1) == 1;
 }
 
 static bool
 dequeue(unsigned int i, enum crpc_spsc_variant v, uint64_t *msg)
 {
-	return crpc_spsc_inline_dequeue_burst(&cons[i], v, ESIZE, msg, 1) == 1;
+	return spsc_dequeue_burst(&cons[i], v, ESIZE, msg, 1) == 1;
 }
 
 static void

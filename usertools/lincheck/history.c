@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app_history.h"
 #include "history.h"
 
 #define HEADER "# crpc-history 1"
@@ -190,9 +189,6 @@ lines_read(FILE *in, struct history *h, uint32_t *number_of)
 static const char *
 op_read(const struct app_history_op *in, struct hist_op *op, bool *skip)
 {
-	static const uint8_t kind_of[] = {[APP_HISTORY_PUT] = HIST_PUT,
-		[APP_HISTORY_GET] = HIST_GET, [APP_HISTORY_DEL] = HIST_DEL,
-		[APP_HISTORY_CAS] = HIST_CAS};
 #define BIT(state) (1u << APP_HISTORY_##state)
 	/* What can come of each. */
 	static const uint8_t states_of[] = {
@@ -216,7 +212,7 @@ op_read(const struct app_history_op *in, struct hist_op *op, bool *skip)
 		.value = in->value,
 		.found = finds ? in->found : HIST_NONE,
 		.client = in->client,
-		.kind = kind_of[in->kind],
+		.kind = in->kind,
 		.done = in->state != APP_HISTORY_OPEN,
 		.ok = in->state == APP_HISTORY_OK};
 	if (op->ret < op->call)

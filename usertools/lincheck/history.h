@@ -26,14 +26,16 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "app_history.h"
+
 /** No value: the key is not there. */
 #define HIST_NONE 0
 
 enum hist_kind {
-	HIST_PUT,
-	HIST_GET,
-	HIST_DEL,
-	HIST_CAS,
+	HIST_PUT = APP_HISTORY_PUT,
+	HIST_GET = APP_HISTORY_GET,
+	HIST_DEL = APP_HISTORY_DEL,
+	HIST_CAS = APP_HISTORY_CAS,
 	HIST_SNAPSHOT,
 	HIST_RESTART,
 };

@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef UDRPC_AUDIT_H
+#define UDRPC_AUDIT_H
+
 /* The auditor: what udrpc_pvt.h draws, recomputed and compared. */
+
 #include "rpc_audit.h"
 #include "udrpc_pvt.h"
 
-static bool
+static inline bool
 ep_check(const struct crpc_udrpc_ep *ep)
 {
 	uint32_t out = 0, open = 0, used = 0, idle = 0;
@@ -35,7 +39,7 @@ ep_check(const struct crpc_udrpc_ep *ep)
 					{0}}));
 }
 
-static bool
+static inline bool
 ep_rests(const struct crpc_udrpc_ep *ep)
 {
 	bool quiet = ep->err != 0 || (TAILQ_EMPTY(&ep->want) && TAILQ_EMPTY(&ep->unsent));
@@ -51,7 +55,12 @@ ep_rests(const struct crpc_udrpc_ep *ep)
 			{"at rest: datagrams queued", 0, ep->ctx->nbatch}, {0}});
 }
 
-int
+/*
+ * Do the invariants hold that hold between any two calls? 0, or -EFAULT: the log names the
+ * endpoint, the rule, expected and found. At rest all credits must be home, all slots free, and
+ * nothing queued.
+ */
+static inline int
 crpc_udrpc_check(const struct crpc_udrpc *ctx, bool at_rest)
 {
 	const struct crpc_udrpc_ep *ep;
@@ -63,3 +72,5 @@ crpc_udrpc_check(const struct crpc_udrpc *ctx, bool at_rest)
 	}
 	return 0;
 }
+
+#endif
