@@ -75,7 +75,6 @@ RELATIONS = [
     ('crpc-top', '', '--interval 0', '--interval'),
     ('crpc-top', '', '--show kv,nothing', 'nothing'),
     ('crpc-top', '', '--once no_such_program', 'no_such_program'),
-    ('benchkv-targets', '', '--only nothing', '--only'),
     ('demo.sh', '', '--ranks 0', '--ranks'),
 ]
 failures = 0

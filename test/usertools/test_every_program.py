@@ -9,11 +9,9 @@ import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
-import time
 
 from program_list import programs, run
 
@@ -87,7 +85,7 @@ def vocabulary(every):
 def renamed(every):
     """Names of version 0.1."""
     was = {'ringbench': ('--msg-size', '--inflight', '--check'), 'benchkv': ('--qd', '--passes', '--value-sizes=8-9'),
-           'shmbench': ('--num-iterations', '--min-size-kb=4'), 'benchkv-targets': ('--passes',)}
+           'shmbench': ('--num-iterations', '--min-size-kb=4')}
     for p in every:
         for name in was.get(p.name, ()):
             r = run(*p.command(p.parts[0], name, *(() if '=' in name else ('4',))))
@@ -190,23 +188,6 @@ def quoted(tools, tmp):
           'Not answered here: flux: no row' in text, text + r.stderr)
 
 
-def interrupted(tools, tmp):
-    """A fake benchkv that runs until the signal comes."""
-    folder = os.path.join(tmp, 'apps/benchkv')
-    os.makedirs(folder)
-    fake = os.path.join(folder, 'benchkv')
-    with open(fake, 'w') as f:
-        f.write('#!/bin/sh\nexec sleep 20\n')
-    os.chmod(fake, 0o755)
-    p = subprocess.Popen([os.path.join(tools, 'benchkv-targets'), '--only', 'local', '--build', tmp],
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    p.stdout.readline()
-    time.sleep(0.2)
-    os.killpg(p.pid, signal.SIGINT)
-    _, err = p.communicate(timeout=30)
-    check('benchkv-targets, interrupted', p.returncode == 2 and err.count('\n') == 1, f'{p.returncode}, {err!r}')
-
-
 def main():
     source, build, version = sys.argv[1:]
     tools = os.path.join(source, 'usertools')
@@ -220,7 +201,6 @@ def main():
         result_tools(tools, tmp)
         report(tools, build, tmp)
         quoted(tools, tmp)
-        interrupted(tools, tmp)
     print(f'{bad} failures')
     return bad != 0
 
