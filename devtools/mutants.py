@@ -121,7 +121,7 @@ def chaos(tree, minutes):
     begin, first = cpu_seconds(), 1
     limit = (resource.RLIMIT_CPU, (SEEDS_SECONDS, SEEDS_SECONDS + 5))
     while cpu_seconds() - begin < minutes * 60:
-        run = subprocess.run([tree / 'build/apps/simkv/simkv', '--chaos', str(first), '--seeds', str(SEEDS)],
+        run = subprocess.run([tree / 'build/apps/simkv/simkv', '--chaos', str(first), '--draws', str(SEEDS)],
                              stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
                              preexec_fn=lambda: resource.setrlimit(*limit))
         if run.returncode != 0:

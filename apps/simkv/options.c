@@ -57,11 +57,11 @@ static const struct app_opt options[] = {
 	APP_OPT("fault", "LIST", &opt.fault,
 		"what happens to hosts, and when, in us: crash:2@500+300, pause:0@800+100, "
 		"slow:1@200+1000 (ten times), break:0.1@600 (a queue pair)"),
-	APP_OPT("chaos", "SEED", &opt.chaos,
-		"draw hosts, load, options and faults by a seed, and prove that all clients saw one "
+	APP_OPT("chaos", "N", &opt.chaos,
+		"draw hosts, load, options and faults by seed N, and prove that all clients saw one "
 		"copy of each key",
 		1, 9e15),
-	APP_OPT("seeds", "N", &opt.seeds, "chaos: so many, from --chaos on", 1, 1e9),
+	APP_OPT("draws", "N", &opt.seeds, "chaos: so many seeds, from N on", 1, 1e9),
 	APP_VERIFY(&opt.verify, "every answer"),
 	APP_OPT("sweep", "AXES", &opt.sweep,
 		"a run for each value of an option, as clients=1,2,4/flush=clocked,hold"),
@@ -105,7 +105,7 @@ check(struct sim_options *o)
 		return APP_EXIT_USAGE;
 	if (o->chaos != 0 ? o->fault != NULL || o->sweep != NULL : o->seeds != 1)
 		return app_fail_once("--%s; give %s",
-			o->chaos == 0              ? "seeds is of no use without --chaos SEED"
+			o->chaos == 0              ? "draws is of no use without --chaos N"
 				: o->fault != NULL ? "fault: --chaos draws its faults"
 						   : "sweep: --chaos draws its options",
 			o->chaos == 0 ? "it too" : "one of them");

@@ -62,9 +62,9 @@ def faults(base):
         check(f'{fault}: operations fail: {fails}', (row['failed'] > 0) == fails and row['open'] == 0 and
               row['verify_errors'] == 0 and row['sent'] == row['answered'], row)
         check('the others go on', row['sent'] > quiet['sent'] / 2, (row['sent'], quiet['sent']))
-    both = [raw_rows('--chaos', '1', '--seeds', '20') for _ in range(2)]
+    both = [raw_rows('--chaos', '1', '--draws', '20') for _ in range(2)]
     check('chaos is the same twice', both[0] == both[1])
-    row = json.loads(raw_rows('--chaos', '1000', '--seeds', '300'))
+    row = json.loads(raw_rows('--chaos', '1000', '--draws', '300'))
     check('300 seeds are sound', row['seeds'] == 300 and not row['found'] and row['crash'] > 50 and
           row['lost_ranks'] > 200 and row['undecided_keys'] < 10, row)
 
@@ -101,7 +101,7 @@ def main():
                        (('--fault', 'crash:2@5+5'), '--fault'), (('--fault', 'break:0@5+5'), '--fault'),
                        (('--fault', 'pause:0@5'), '--fault'), (('--fault', 'fire:0@5+5'), '--fault'),
                        (('--fault', 'slow:0@5+5x'), '--fault'), (('--chaos', '1', '--fault', 'slow:0@5+5'), '--fault'),
-                       (('--seeds', '2'), '--seeds')):
+                       (('--draws', '2'), '--draws')):
         r = subprocess.run([simkv, *args], capture_output=True, text=True, timeout=60)
         check(f'{args} is refused', r.returncode == 2 and r.stdout == '' and r.stderr.count('\n') == 1 and
               line in r.stderr, r)
