@@ -114,23 +114,13 @@ uv_obj_free(struct uv_ctx *ctx, struct uv_obj *obj)
 	free(obj);
 }
 
-/* 0 or EBUSY. */
-static int
-nic_destroy(struct uv_ctx *ctx, struct uv_obj *obj)
-{
-	if (obj->type != UV_AH)
-		return sm_destroy(uv_nic(ctx), obj->any);
-	sm_pd_hold(uv_nic(ctx), obj->pd, -1);
-	return 0;
-}
-
 int
 uv_destroy(struct uv_ctx *ctx, struct uv_call *call)
 {
 	struct uv_obj *obj = call->obj;
 	struct uv_cq *cq = (void *)obj;
 	uint32_t *events = uv_resp(call);
-	int err = nic_destroy(ctx, obj);
+	int err = sm_destroy(uv_nic(ctx), obj->any);
 
 	if (err != 0)
 		return err;
@@ -186,7 +176,7 @@ put_attr(const struct attrs *set, uint16_t id, const void *value, uint32_t size)
 static int
 uar_free(struct uv_ctx *ctx, struct uv_uar *uar)
 {
-	int err = nic_destroy(ctx, &uar->obj);
+	int err = sm_destroy(uv_nic(ctx), uar->obj.uar);
 
 	if (err != 0)
 		return err;
@@ -446,6 +436,7 @@ static int
 run_command(struct uv_ctx *ctx, const struct uv_cmd *cmd, const struct attrs *set)
 {
 	struct uv_call call = {.cmd = cmd};
+	const struct uv_obj *made;
 	uint32_t req_len, drv_len;
 	const void *req = attr_in(find_attr(set, UVERBS_ATTR_CORE_IN), &req_len);
 	const void *drv_req = attr_in(find_attr(set, UVERBS_ATTR_UHW_IN), &drv_len);
@@ -464,10 +455,13 @@ run_command(struct uv_ctx *ctx, const struct uv_cmd *cmd, const struct attrs *se
 	err = call_objects(ctx, &call);
 	if (err == 0)
 		err = cmd->fn(ctx, &call);
-	if (err != 0 && call.made != NULL)
+	made = call.made;
+	if (err != 0 && made != NULL)
 		uv_obj_free(ctx, call.made);
 	if (err != 0)
 		return err;
+	if (made != NULL) /* With its handle each such answer begins. */
+		memcpy(call.resp.at, &made->handle, sizeof(made->handle));
 	copy_out(resp, call.resp_room, &call.resp,
 		(cmd->nr & UV_EX) != 0 ? sizeof(call.resp) : cmd->resp_min);
 	if (call.drv_answers)

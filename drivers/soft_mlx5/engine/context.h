@@ -49,6 +49,7 @@
 /** Objects of a program, by kind. */
 enum sm_obj_kind {
 	SM_OBJ_PD,
+	SM_OBJ_AH,
 	SM_OBJ_MR,
 	SM_OBJ_MW,
 	SM_OBJ_CQ,

@@ -288,12 +288,14 @@ sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn)
 	return 0;
 }
 
-void
-sm_pd_hold(struct sm_nic *nic, struct sm_pd *pd, int more)
+int
+sm_ah_create(struct sm_nic *nic, struct sm_pd *pd, void **ah)
 {
-	sm_lock(nic);
-	pd->obj.users += (uint32_t)more;
+	*ah = sm_obj_new(nic, SM_OBJ_AH, sizeof(struct sm_obj), pd);
+	if (*ah == NULL)
+		return ENOMEM;
 	sm_unlock(nic);
+	return 0;
 }
 
 static void
