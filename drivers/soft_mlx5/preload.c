@@ -8,7 +8,7 @@
  * Calls that the C library makes inside itself do not come through here: fopen() does not call our
  * open(), so each entry point that programs use stands in the list. mmap(), read(), poll() and the
  * like need no help, because a device node is a memfd whose file offsets are the mmap offsets that
- * the driver gets, event queues are socket pairs, and the connection manager is an epoll set.
+ * the driver gets, event queues are pipes, and the connection manager is an epoll set.
  *
  * The library is loaded into every child of a program, RDMA or not: there is no constructor, and a
  * path that is not ours costs a comparison of a few bytes.

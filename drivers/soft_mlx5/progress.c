@@ -129,14 +129,9 @@ nic_progress(struct sm_nic *nic, uint64_t now)
 uint32_t
 sm_progress_at(struct uv_ctx *ctx, uint64_t now)
 {
-	uint32_t n;
-
 	crpc_store_relaxed(&ctx->now_ns, now);
 	uv_clock_tick(ctx, now);
-	n = nic_progress(uv_nic(ctx), now);
-	if (crpc_load_relaxed(&ctx->late_events) != 0)
-		uv_send_late(ctx);
-	return n;
+	return nic_progress(uv_nic(ctx), now);
 }
 
 /* ---- inline ---- */
