@@ -100,7 +100,6 @@ struct sm_nic {
 	struct sm_peer nowhere;      /**< Of queue pairs that have no connection (yet). */
 	struct sm_nic_attr attr;     /**< As it was asked for, with what holds by default. */
 	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams go that are dropped. */
-	LIST_HEAD(, sm_qp) spare_conns;
 	uint32_t dc_lives;            /**< Of DCIs so far: no two have the same. */
 	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
 	struct sm_fault *fault;       /**< NULL: the network is good. */

@@ -142,7 +142,6 @@ objects_free(struct sm_nic *nic)
 		conns_free(((struct sm_qp *)obj)->dc.conns.lh_first);
 		free(((struct sm_qp *)obj)->req.swr);
 	}
-	conns_free(nic->spare_conns.lh_first);
 	for (uint32_t i = 0; i < SM_OBJ_KINDS; i++)
 		while ((obj = TAILQ_FIRST(&nic->objs[i])) != NULL) {
 			TAILQ_REMOVE(&nic->objs[i], obj, link);
