@@ -115,8 +115,6 @@ struct sm_nic {
 	struct sm_qp_list turn[SM_TURNS];
 	struct sm_peer_list peers;
 	uint32_t npeers, nguests;                    /**< Of them came by themselves. */
-	struct sm_peer_list polled[SM_POLLED_LISTS]; /**< Those with a ring to us. */
-	uint32_t npolled[SM_POLLED_LISTS];
 	struct sm_cq *touched;
 	struct sm_wire *wire;
 	bool vanished; /**< Off the net for good. */
