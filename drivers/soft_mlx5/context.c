@@ -302,7 +302,7 @@ uv_open(int n, int flags)
 	ctx->undriven = sm_progress_mode() == SM_PROGRESS_STEP;
 	ctx->file.kind = SM_FILE_DEVICE;
 	ctx->file.release = release_device;
-	/* Page 0 of the file stays unused, so that no UAR has offset or number 0. */
+	/* What is mapped of it: the clock's pages, and behind them those of UARs as they come. */
 	fd = memfd_create("soft_mlx5", (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0);
 	if (fd < 0)
 		goto err_free;

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -137,25 +138,14 @@ uv_destroy(struct uv_ctx *ctx, struct uv_call *call)
 static int
 alloc_uar_page(struct uv_ctx *ctx, struct uv_uar *uar)
 {
-	uint32_t i = ctx->uar_next;
-	int err;
-
-	if (ctx->uars == UV_UARS_MAX)
-		return ENOMEM; /* as firmware without free UARs */
-	while (ctx->uar_used[i])
-		i = (i + 1) % UV_UARS_MAX;
-	uar->page_id = i + 1;
+	uar->page_id = (uint32_t)UV_PAGE_UARS + uar->obj.handle;
+	if (ftruncate(ctx->fd, (off_t)(UV_PAGE * (UV_PAGE_UARS + ctx->objs.size))) != 0)
+		return errno;
 	uar->page = uv_page_map(ctx, uar->page_id);
 	if (uar->page == NULL)
 		return errno;
 	memset(uar->page, 0, UV_PAGE);
-	err = sm_uar_add(uv_nic(ctx), uar->page_id, uar->page, &uar->obj.uar);
-	if (err != 0)
-		return err;
-	ctx->uar_used[i] = true;
-	ctx->uar_next = (i + 1) % UV_UARS_MAX;
-	ctx->uars++;
-	return 0;
+	return sm_uar_add(uv_nic(ctx), uar->page_id, uar->page, &uar->obj.uar);
 }
 
 static bool
@@ -178,12 +168,9 @@ uar_free(struct uv_ctx *ctx, struct uv_uar *uar)
 {
 	int err = sm_destroy(uv_nic(ctx), uar->obj.uar);
 
-	if (err != 0)
-		return err;
-	ctx->uar_used[uar->page_id - 1] = false;
-	ctx->uars--;
-	uv_obj_free(ctx, &uar->obj);
-	return 0;
+	if (err == 0)
+		uv_obj_free(ctx, &uar->obj);
+	return err;
 }
 
 static int

@@ -38,10 +38,10 @@
 #include "object.h"
 
 #define UV_BYTES_MAX       512 /**< Bytes of a request or an answer, at most. */
-#define UV_UARS_MAX     1024 /**< UAR pages of a context. */
 #define UV_PAGE         4096
 #define UV_PAGE_CLOCK      (UINT64_C(5) << 8) /**< MLX5_IB_MMAP_CORE_CLOCK, as libmlx5 makes it. */
 #define UV_PAGE_CLOCK_INFO (UINT64_C(7) << 8) /**< MLX5_IB_MMAP_CLOCK_INFO, version 1. */
+#define UV_PAGE_UARS       (UINT64_C(8) << 8) /**< From here on: by the handle of the UAR. */
 #define UV_COMP_VECTORS 1
 #define UV_CQE_MAX      4194303 /**< CQ entries less one. */
 #define UV_WR_MAX       32768   /**< WQEs or WQE blocks of a queue. */
@@ -86,9 +86,6 @@ struct uv_ctx {
 	struct uv_objs objs;
 	struct uv_chan *async;
 	struct uv_events port_events;
-	uint32_t uar_next;
-	uint32_t uars;
-	bool uar_used[UV_UARS_MAX];
 	_Atomic uint64_t *clock; /**< The page that the program maps; big endian. */
 
 	int nic_err; /**< Why there is no NIC: the errno of a failed GET_CONTEXT, 0 before it. */
