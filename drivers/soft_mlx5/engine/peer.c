@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "fault.h"
-#include "pcap.h"
 #include "qp.h"
 #include "wire_udp.h"
 
@@ -32,20 +31,6 @@ ring_local(uint64_t cookie)
 	memset((void *)r, 0, offsetof(struct sm_ring, data) + sizeof(struct sm_pkt));
 	r->cookie = cookie;
 	return r;
-}
-
-/* Our own ring is empty: go on in the lines that are in the cache. */
-static void
-ring_restart(struct sm_nic *nic, struct sm_peer *p)
-{
-	if (crpc_unlikely(p->tx.watched))
-		sm_pcap_ring(nic, p);
-	p->tx.pos = p->rx.pos = p->rx.published = 0;
-	p->tx.limit = SM_RING_BYTES;
-	p->full_limit = 0;
-	p->tx.seen = 0;
-	crpc_store_relaxed(&p->tx.ring->taken, 0);
-	crpc_store_relaxed(&sm_ring_at(p->tx.ring, 0)->head, 0);
 }
 
 static int
@@ -409,8 +394,6 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 			more = packet_take(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		sm_rx_done(rx, head & 0xffff);
 	}
-	if (p->self && n != 0 && rx->pos == p->tx.pos)
-		ring_restart(nic, p);
 	if (crpc_unlikely(n != 0 && p->tx.reclaimed != p->tx.refs))
 		sm_direct_reclaim(&p->tx);
 	p->was_busy = p->busy;
