@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <infiniband/sa.h>
+
 #include "fabric.h"
 #include "port.h"
 #include "say.h"
@@ -30,17 +32,7 @@ struct ib_sockaddr {
 };
 _Static_assert(sizeof(struct ib_sockaddr) == 48, "as the kernel has it");
 
-/* A path record as the subnet administrator sends it, big endian. */
-struct path_record {
-	uint64_t service;
-	uint8_t dgid[16], sgid[16];
-	uint16_t dlid, slid;
-	uint32_t flow_hop;
-	uint8_t tclass, reversible_npaths;
-	uint16_t pkey, qos_sl;
-	uint8_t mtu, rate, lifetime, preference, reserved[6];
-};
-_Static_assert(sizeof(struct path_record) == sizeof(((struct ib_path_rec_data *)0)->path_rec),
+_Static_assert(sizeof(struct ibv_path_record) == sizeof(((struct ib_path_rec_data *)0)->path_rec),
 	"the same record");
 
 #define SELECT_EXACTLY 2u
@@ -265,26 +257,26 @@ cm_init_qp_attr(struct cm_chan *chan, struct cm_call *call)
 /* ---- answers about addresses and the path ---- */
 
 /* Of the device and its peer; what is not known yet is zero. */
-static struct path_record
+static struct ibv_path_record
 path_of(const struct cm_id *id)
 {
-	struct path_record path = {
-		.flow_hop = htobe32(HOP_LIMIT),
-		.reversible_npaths = 1u << 7 | 1,
+	struct ibv_path_record path = {
+		.flowlabel_hoplimit = htobe32(HOP_LIMIT),
+		.reversible_numpath = IBV_PATH_RECORD_REVERSIBLE | 1,
 		.mtu = SELECT_EXACTLY << 6,
 		.rate = SELECT_EXACTLY << 6 | RATE,
-		.lifetime = SELECT_EXACTLY << 6 | LIFETIME,
+		.packetlifetime = SELECT_EXACTLY << 6 | LIFETIME,
 	};
 	struct cm_end own;
 
 	if (id->device >= 0) {
 		own = cm_end_of(id->device);
 		path.pkey = htobe16(port_of(id->device)->pkey[pkey_index(id)]);
-		memcpy(path.sgid, own.gid, sizeof(path.sgid));
+		memcpy(path.sgid.raw, own.gid, sizeof(path.sgid));
 		path.slid = htobe16(own.lid);
 	}
 	if (id->peer.mtu != 0) {
-		memcpy(path.dgid, id->peer.gid, sizeof(path.dgid));
+		memcpy(path.dgid.raw, id->peer.gid, sizeof(path.dgid));
 		path.dlid = htobe16(id->peer.lid);
 		path.mtu |= path_mtu(id);
 	}
@@ -294,7 +286,7 @@ path_of(const struct cm_id *id)
 static void
 query_path(const struct cm_id *id, struct rdma_ucm_query_path_resp *resp)
 {
-	struct path_record path = path_of(id);
+	struct ibv_path_record path = path_of(id);
 
 	resp->num_paths = id->state >= CM_ROUTE_RESOLVED && id->state != CM_LISTENING;
 	resp->path_data[0].flags = IB_PATH_GMP | IB_PATH_PRIMARY | IB_PATH_BIDIRECTIONAL;
@@ -305,11 +297,11 @@ query_path(const struct cm_id *id, struct rdma_ucm_query_path_resp *resp)
 static void
 query_addr(const struct cm_id *id, bool gids, struct rdma_ucm_query_addr_resp *resp)
 {
-	struct path_record path = path_of(id);
+	struct ibv_path_record path = path_of(id);
 	struct ib_sockaddr src = {.family = CM_AF_IB, .pkey = path.pkey}, dst = src;
 
-	memcpy(src.gid, path.sgid, sizeof(src.gid));
-	memcpy(dst.gid, path.dgid, sizeof(dst.gid));
+	memcpy(src.gid, path.sgid.raw, sizeof(src.gid));
+	memcpy(dst.gid, path.dgid.raw, sizeof(dst.gid));
 	resp->node_guid = id->device < 0 ? 0 : htobe64(SM_NODE_GUID + (uint64_t)id->device);
 	resp->port_num = id->device >= 0;
 	resp->pkey = path.pkey;

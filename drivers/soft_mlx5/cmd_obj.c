@@ -15,10 +15,8 @@ static int
 alloc_pd(struct uv_ctx *ctx, struct uv_call *call)
 {
 	struct uv_obj *pd = call->made;
-	struct ib_uverbs_alloc_pd_resp *resp = uv_resp(call);
 	struct mlx5_ib_alloc_pd_resp *drv = uv_drv_resp(call);
 
-	resp->pd_handle = pd->handle;
 	return sm_pd_create(uv_nic(ctx), &pd->pd, &drv->pdn);
 }
 
@@ -59,7 +57,6 @@ reg_mr(struct uv_ctx *ctx, struct uv_call *call)
 	if (err == 0)
 		err = sm_mr_create(uv_nic(ctx), pd->pd, &region, &mr->mr, &resp->lkey);
 	resp->rkey = resp->lkey;
-	resp->mr_handle = mr->handle;
 	return err;
 }
 
@@ -107,7 +104,6 @@ alloc_mw(struct uv_ctx *ctx, struct uv_call *call)
 
 	if (drv->comp_mask != 0 || drv->num_klms > 1 || drv->reserved1 != 0 || drv->reserved2 != 0)
 		return sm_refuse(EOPNOTSUPP, "a memory window with %u parts", drv->num_klms);
-	resp->mw_handle = mw->handle;
 	return sm_mw_create(uv_nic(ctx), pd->pd, req->mw_type, &mw->mw, &resp->rkey);
 }
 
@@ -119,7 +115,6 @@ static int
 create_ah(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct ib_uverbs_create_ah *req = uv_req(call);
-	struct ib_uverbs_create_ah_resp *resp = uv_resp(call);
 	struct mlx5_ib_create_ah_resp *drv = uv_drv_resp(call);
 	const struct uv_obj *pd = call->obj;
 	struct uv_obj *ah = call->made;
@@ -128,14 +123,11 @@ create_ah(struct uv_ctx *ctx, struct uv_call *call)
 		((sm_port((uint32_t)ctx->device)->ethernet || sm_fabric()->grh) &&
 			!req->attr.is_global))
 		return EINVAL;
-	ah->pd = pd->pd;
-	resp->ah_handle = ah->handle;
 	drv->response_length = sizeof(*drv);
 	/* As captures have it: local, and the address. */
 	drv->dmac[0] = 0x02;
 	memcpy(drv->dmac + 2, req->attr.grh.dgid + 12, 4);
-	sm_pd_hold(uv_nic(ctx), pd->pd, 1);
-	return 0;
+	return sm_ah_create(uv_nic(ctx), pd->pd, &ah->any);
 }
 
 /* ---- completion channels and queues ---- */
@@ -207,7 +199,6 @@ create_cq(struct uv_ctx *ctx, struct uv_call *call)
 		return err;
 	cq->comp = (struct uv_events){.ctx = ctx, .element = req.user_handle};
 	cq->queue.async = (struct uv_events){.ctx = ctx, .element = req.user_handle};
-	resp->base.cq_handle = cq->queue.obj.handle;
 	resp->base.cqe = attr.ncqe - 1;
 	resp->response_length = sizeof(*resp);
 	err = cq_channel(req.comp_channel, &cq->chan);

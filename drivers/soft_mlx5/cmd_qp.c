@@ -51,7 +51,6 @@ create_srq(struct uv_ctx *ctx, struct uv_call *call)
 	srq->async = (struct uv_events){.ctx = ctx, .element = req->user_handle};
 	err = sm_srq_create(uv_nic(ctx), &attr, &srq->obj.srq, &drv->srqn);
 	*resp = (struct ib_uverbs_create_srq_resp){
-		.srq_handle = srq->obj.handle,
 		.max_wr = attr.nwqe - 1,
 		.max_sge = attr.max_sge,
 		.srqn = drv->srqn,
@@ -230,7 +229,6 @@ create_qp(struct uv_ctx *ctx, struct uv_call *call)
 	qp->sq_sig_all = req.sq_sig_all;
 	qp->is_dct = attr.type == SM_DCT;
 	qp->cap = (struct ib_uverbs_create_qp_resp){
-		.qp_handle = qp->queue.obj.handle,
 		.qpn = qp->is_dct ? 0 : qp->qpn, /* A DCT's is answered when it can be reached. */
 		.max_send_wr = req.max_send_wr,
 		.max_recv_wr = attr.rq_nwqe,

@@ -71,7 +71,7 @@ direct_from(void)
 	const char *env = getenv("SOFT_MLX5_DIRECT");
 	unsigned long n = env != NULL ? strtoul(env, NULL, 10) : 0;
 
-	if (sm_progress_is_step() || (env != NULL && strcmp(env, "off") == 0))
+	if (sm_progress_mode() == SM_PROGRESS_STEP || (env != NULL && strcmp(env, "off") == 0))
 		return 0;
 	if (n >= SM_DIRECT_LEAST && n <= SM_MSG_MAX && env[strspn(env, "0123456789")] == '\0')
 		return (uint32_t)n;
@@ -299,10 +299,10 @@ uv_open(int n, int flags)
 	pthread_mutex_init(&ctx->lock, NULL);
 	ctx->device = n;
 	ctx->port_events = (struct uv_events){.ctx = ctx, .element = 1};
-	ctx->undriven = sm_progress_is_step();
+	ctx->undriven = sm_progress_mode() == SM_PROGRESS_STEP;
 	ctx->file.kind = SM_FILE_DEVICE;
 	ctx->file.release = release_device;
-	/* Page 0 of the file stays unused, so that no UAR has offset or number 0. */
+	/* What is mapped of it: the clock's pages, and behind them those of UARs as they come. */
 	fd = memfd_create("soft_mlx5", (flags & O_CLOEXEC) != 0 ? MFD_CLOEXEC : 0);
 	if (fd < 0)
 		goto err_free;

@@ -276,7 +276,7 @@ is_wanted(void)
 {
 	const char *env = getenv("SOFT_MLX5_CONTROL");
 
-	return !sm_progress_is_step() && (env == NULL || strcmp(env, "off") != 0);
+	return sm_progress_mode() != SM_PROGRESS_STEP && (env == NULL || strcmp(env, "off") != 0);
 }
 
 void

@@ -310,8 +310,8 @@ int sm_destroy(struct sm_nic *nic, void *obj);
 int sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page, struct sm_uar **uar);
 
 int sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn);
-/** @p more 1: keep it, for something that the NIC does not know; -1: no longer. */
-void sm_pd_hold(struct sm_nic *nic, struct sm_pd *pd, int more);
+/** An address handle, of which the NIC only knows that its domain is in use. */
+int sm_ah_create(struct sm_nic *nic, struct sm_pd *pd, void **ah);
 
 /** @p key: local and remote. EINVAL for remote write or atomic without local write. */
 int sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, const struct sm_region *region,

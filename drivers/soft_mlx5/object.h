@@ -32,7 +32,7 @@ enum uv_type {
 struct uv_obj {
 	enum uv_type type;
 	uint32_t handle;
-	union { /**< What the NIC has for it. Of an AH: the domain that it keeps. */
+	union { /**< What the NIC has for it. */
 		void *any;
 		struct sm_uar *uar;
 		struct sm_pd *pd;

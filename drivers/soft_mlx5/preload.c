@@ -8,7 +8,7 @@
  * Calls that the C library makes inside itself do not come through here: fopen() does not call our
  * open(), so each entry point that programs use stands in the list. mmap(), read(), poll() and the
  * like need no help, because a device node is a memfd whose file offsets are the mmap offsets that
- * the driver gets, event queues are socket pairs, and the connection manager is an epoll set.
+ * the driver gets, event queues are pipes, and the connection manager is an epoll set.
  *
  * The library is loaded into every child of a program, RDMA or not: there is no constructor, and a
  * path that is not ours costs a comparison of a few bytes.
@@ -44,14 +44,7 @@
 #include "sysfs.h"
 #include "uverbs.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
-#define REAL_VERSION(fn, version)                                                                  \
-	({                                                                                         \
-		static void *_Atomic cache_;                                                       \
-		(__typeof__(&fn))sm_real(&cache_, NULL, #fn, version);                             \
-	})
-#define REAL(fn) REAL_VERSION(fn, NULL)
+#define LIBC(fn) REAL(fn, NULL, NULL)
 
 void *
 sm_real(void *_Atomic *cache, const char *soname, const char *name, const char *version)
@@ -195,7 +188,7 @@ needs_mode(int flags)
 		if (needs_mode(flags))                                                             \
 			mode = va_arg(ap, mode_t);                                                 \
 		va_end(ap);                                                                        \
-		return REAL(name)(__VA_ARGS__, flags, mode);                                       \
+		return LIBC(name)(__VA_ARGS__, flags, mode);                                       \
 	}
 
 OPEN_CALL(open, (const char *path, int flags, ...), redirect(path, buf))
@@ -226,7 +219,7 @@ OPEN_CHECKED(__openat64_2, (int dir, const char *path, int flags), openat64(dir,
 	{                                                                                          \
 		char buf[PATH_MAX];                                                                \
                                                                                                    \
-		return REAL(name)(__VA_ARGS__);                                                    \
+		return LIBC(name)(__VA_ARGS__);                                                    \
 	}
 
 PATH_CALL(FILE *, fopen, (const char *path, const char *mode), redirect(path, buf), mode)
@@ -254,7 +247,7 @@ realpath(const char *path, char *out)
 {
 	char buf[PATH_MAX];
 
-	return REAL_VERSION(realpath, "GLIBC_2.3")(redirect(path, buf), out);
+	return REAL(realpath, NULL, "GLIBC_2.3")(redirect(path, buf), out);
 }
 
 /* With a prototype: the versions with a number are not declared by headers of this C library. */
@@ -263,7 +256,7 @@ realpath(const char *path, char *out)
 	int name params                                                                            \
 	{                                                                                          \
 		char buf[PATH_MAX];                                                                \
-		int rc = REAL(name)(__VA_ARGS__);                                                  \
+		int rc = LIBC(name)(__VA_ARGS__);                                                  \
                                                                                                    \
 		if (rc == 0)                                                                       \
 			patch_path(path, (struct stat *)(void *)st);                               \
@@ -288,7 +281,7 @@ statx(int dir, const char *path, int flags, unsigned int mask, struct statx *st)
 {
 	char buf[PATH_MAX];
 	int n = device_node(path);
-	int rc = REAL(statx)(dir, redirect(path, buf), flags, mask, st);
+	int rc = LIBC(statx)(dir, redirect(path, buf), flags, mask, st);
 
 	if (rc == 0 && n >= 0) {
 		st->stx_mode = S_IFCHR | 0666;
@@ -304,14 +297,14 @@ statx(int dir, const char *path, int flags, unsigned int mask, struct statx *st)
 int
 sm_real_fstat(int fd, struct stat *st)
 {
-	return REAL(fstat)(fd, st);
+	return LIBC(fstat)(fd, st);
 }
 
 #define FSTAT_CALL(name, params, ...)                                                              \
 	EXPORT int name params;                                                                    \
 	int name params                                                                            \
 	{                                                                                          \
-		int rc = REAL(name)(__VA_ARGS__);                                                  \
+		int rc = LIBC(name)(__VA_ARGS__);                                                  \
                                                                                                    \
 		if (rc == 0)                                                                       \
 			patch_fd(fd, (struct stat *)(void *)st);                                   \
@@ -335,10 +328,10 @@ ioctl(int fd, unsigned long request, ...)
 	arg = va_arg(ap, void *);
 	va_end(ap);
 	if (crpc_likely(request != RDMA_VERBS_IOCTL))
-		return REAL(ioctl)(fd, request, arg);
+		return LIBC(ioctl)(fd, request, arg);
 	ctx = uv_ctx_of(sm_file_find(fd));
 	if (ctx == NULL)
-		return REAL(ioctl)(fd, request, arg);
+		return LIBC(ioctl)(fd, request, arg);
 	err = uv_ioctl(ctx, fd, arg);
 	if (err == 0)
 		return 0;
@@ -348,7 +341,7 @@ ioctl(int fd, unsigned long request, ...)
 
 /*
  * Every program writes, also from a signal handler, where dlsym() and locks have no place: so not
- * REAL(write). The kernel refuses to write to an epoll set, which a channel is for it; only then,
+ * LIBC(write). The kernel refuses to write to an epoll set, which a channel is for it; only then,
  * and if it is such a set, is it looked up.
  */
 extern ssize_t __write(int fd, const void *buf, size_t len);
@@ -392,7 +385,7 @@ EXPORT int
 close(int fd)
 {
 	bool ours = sm_file_at(fd) != NULL;
-	int rc = REAL(close)(fd);
+	int rc = LIBC(close)(fd);
 
 	if (crpc_unlikely(ours))
 		sm_file_closed(fd);
@@ -410,13 +403,13 @@ socket(int domain, int type, int protocol)
 		}
 		protocol = NETLINK_USERSOCK;
 	}
-	return REAL(socket)(domain, type, protocol);
+	return LIBC(socket)(domain, type, protocol);
 }
 
 EXPORT ssize_t
 sendto(int fd, const void *buf, size_t len, int flags, __CONST_SOCKADDR_ARG to, socklen_t to_len)
 {
-	ssize_t n = REAL(sendto)(fd, buf, len, flags, to, to_len);
+	ssize_t n = LIBC(sendto)(fd, buf, len, flags, to, to_len);
 
 	return crpc_likely(n >= 0) || errno != ECONNREFUSED ? n : sm_netlink_send(fd, buf, len);
 }
@@ -424,7 +417,7 @@ sendto(int fd, const void *buf, size_t len, int flags, __CONST_SOCKADDR_ARG to, 
 EXPORT ssize_t
 sendmsg(int fd, const struct msghdr *msg, int flags)
 {
-	ssize_t n = REAL(sendmsg)(fd, msg, flags);
+	ssize_t n = LIBC(sendmsg)(fd, msg, flags);
 
 	return crpc_likely(n >= 0) || errno != ECONNREFUSED || msg->msg_iovlen != 1
 		? n

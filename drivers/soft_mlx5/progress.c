@@ -17,8 +17,6 @@
 #include "soft_mlx5.h"
 #include "uverbs.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 EXPORT const char soft_mlx5_version[] = CRPC_VERSION;
 
 #define USEC UINT64_C(1000)
@@ -54,19 +52,11 @@ EXPORT const char soft_mlx5_version[] = CRPC_VERSION;
 /* Empty polls in a row before the core is offered to others, and between offers. */
 #define YIELD_EVERY 64
 
-enum mode {
-	MODE_UNKNOWN,
-	MODE_INLINE,
-	MODE_HOOK,
-	MODE_THREAD,
-	MODE_STEP,
-};
-
 static const char *const mode_names[] = {
-	[MODE_INLINE] = "inline",
-	[MODE_HOOK] = "hook",
-	[MODE_THREAD] = "thread",
-	[MODE_STEP] = "step",
+	[SM_PROGRESS_INLINE] = "inline",
+	[SM_PROGRESS_HOOK] = "hook",
+	[SM_PROGRESS_THREAD] = "thread",
+	[SM_PROGRESS_STEP] = "step",
 };
 
 static uint64_t
@@ -75,47 +65,35 @@ clock_ns(void)
 	return uv_clock_read(CLOCK_MONOTONIC);
 }
 
-static enum mode
+static enum sm_progress_mode
 read_mode(void)
 {
 	const char *env = getenv("SOFT_MLX5_PROGRESS");
 
-	for (unsigned int i = MODE_INLINE; env != NULL && i < CRPC_DIM(mode_names); i++)
+	for (unsigned int i = SM_PROGRESS_INLINE; env != NULL && i < CRPC_DIM(mode_names); i++)
 		if (strcmp(env, mode_names[i]) == 0)
-			return (enum mode)i;
+			return (enum sm_progress_mode)i;
 	if (env != NULL && env[0] != '\0')
 		sm_complain("SOFT_MLX5_PROGRESS is '%s', not inline, hook, thread or step; taking "
 			    "hook",
 			env);
-	return MODE_HOOK;
+	return SM_PROGRESS_HOOK;
 }
 
-static enum mode
-get_mode(void)
+enum sm_progress_mode
+sm_progress_mode(void)
 {
 	static _Atomic unsigned int mode;
 
-	if (crpc_load_relaxed(&mode) == MODE_UNKNOWN)
+	if (crpc_load_relaxed(&mode) == SM_PROGRESS_UNKNOWN)
 		crpc_store_relaxed(&mode, (unsigned int)read_mode());
-	return (enum mode)crpc_load_relaxed(&mode);
-}
-
-bool
-sm_progress_is_step(void)
-{
-	return get_mode() == MODE_STEP;
+	return (enum sm_progress_mode)crpc_load_relaxed(&mode);
 }
 
 const char *
 sm_progress_name(void)
 {
-	return mode_names[get_mode()];
-}
-
-bool
-sm_progress_is_hook(void)
-{
-	return get_mode() == MODE_HOOK;
+	return mode_names[sm_progress_mode()];
 }
 
 /*
@@ -151,14 +129,9 @@ nic_progress(struct sm_nic *nic, uint64_t now)
 uint32_t
 sm_progress_at(struct uv_ctx *ctx, uint64_t now)
 {
-	uint32_t n;
-
 	crpc_store_relaxed(&ctx->now_ns, now);
 	uv_clock_tick(ctx, now);
-	n = nic_progress(uv_nic(ctx), now);
-	if (crpc_load_relaxed(&ctx->late_events) != 0)
-		uv_send_late(ctx);
-	return n;
+	return nic_progress(uv_nic(ctx), now);
 }
 
 /* ---- inline ---- */
@@ -178,14 +151,8 @@ drive(struct uv_ctx *ctx)
 	if (crpc_unlikely(nic == NULL || ctx->undriven))
 		return 0;
 	crpc_store_relaxed(&ctx->calls, calls);
-	if (crpc_unlikely(calls % CLOCK_EVERY == 0)) {
-		uint64_t now = clock_ns();
-
-		crpc_store_relaxed(&ctx->now_ns, now);
-		uv_clock_tick(ctx, now);
-		if (crpc_load_relaxed(&ctx->late_events) != 0)
-			uv_send_late(ctx);
-	}
+	if (crpc_unlikely(calls % CLOCK_EVERY == 0))
+		return sm_progress_at(ctx, clock_ns());
 	return nic_progress(nic, crpc_load_relaxed(&ctx->now_ns));
 }
 
@@ -217,12 +184,11 @@ soft_mlx5_ledger(
 /* ---- hook ---- */
 
 /*
- * A poll found nothing; true: it may find something now. If there was nothing to do, and the peer
- * shares our core, it cannot work until we leave it, and a scheduler's time slice is a thousand
- * times longer than a message takes.
+ * If there was nothing to do, and the peer shares our core, it cannot work until we leave it, and a
+ * scheduler's time slice is a thousand times longer than a message takes.
  */
-static inline bool
-drive_empty(struct uv_ctx *ctx)
+bool
+sm_progress_empty(struct uv_ctx *ctx)
 {
 	bool work = drive(ctx) != 0;
 	uint32_t empty = work ? 0 : crpc_load_relaxed(&ctx->empty) + 1;
@@ -231,12 +197,6 @@ drive_empty(struct uv_ctx *ctx)
 	if (crpc_unlikely(!work && empty % YIELD_EVERY == 0))
 		sched_yield();
 	return work;
-}
-
-bool
-sm_progress_empty(struct uv_ctx *ctx)
-{
-	return drive_empty(ctx);
 }
 
 static int
@@ -248,7 +208,7 @@ poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 	if (crpc_unlikely(ctx == NULL))
 		return -1; /* the program closed the device under the queue */
 	got = ctx->poll(cq, n, wc);
-	return got == 0 && drive_empty(ctx) ? ctx->poll(cq, n, wc) : got;
+	return got == 0 && sm_progress_empty(ctx) ? ctx->poll(cq, n, wc) : got;
 }
 
 /*
@@ -266,7 +226,8 @@ start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr, start_poll_fn re
 	struct uv_ctx *ctx = ctx_of(cq->context);
 	int err = real(cq, attr);
 
-	return err == ENOENT && crpc_likely(ctx != NULL) && drive_empty(ctx) ? real(cq, attr) : err;
+	return err == ENOENT && crpc_likely(ctx != NULL) && sm_progress_empty(ctx) ? real(cq, attr)
+										   : err;
 }
 
 #define EACH_START_POLL(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
@@ -283,7 +244,7 @@ hook_cq(struct ibv_cq_ex *cq)
 {
 	static const start_poll_fn wrappers[START_POLLS] = {EACH_START_POLL(START_POLL_NAME)};
 
-	if (cq == NULL || cq->start_poll == NULL || get_mode() != MODE_HOOK)
+	if (cq == NULL || cq->start_poll == NULL || sm_progress_mode() != SM_PROGRESS_HOOK)
 		return cq;
 	for (unsigned int i = 0; i < START_POLLS; i++) {
 		start_poll_fn known = NULL;
@@ -316,7 +277,7 @@ hook(struct ibv_context *context)
 	struct verbs_context *verbs;
 	struct uv_ctx *ctx;
 
-	if (context == NULL || get_mode() != MODE_HOOK)
+	if (context == NULL || sm_progress_mode() != SM_PROGRESS_HOOK)
 		return context;
 	ctx = ctx_of(context);
 	if (ctx == NULL)
@@ -331,19 +292,12 @@ hook(struct ibv_context *context)
 	return context;
 }
 
-/* What a library has behind our definition; NULL, and errno: it has none. */
-#define NEXT(fn, soname, version)                                                                  \
-	({                                                                                         \
-		static void *_Atomic cache_;                                                       \
-		(__typeof__(&fn))sm_real(&cache_, soname, #fn, version);                           \
-	})
-
 /* These are defined without a version, which satisfies references with one. */
 
 EXPORT struct ibv_context *
 ibv_open_device(struct ibv_device *device)
 {
-	__typeof__(&ibv_open_device) fn = NEXT(ibv_open_device, "libibverbs.so.1", "IBVERBS_1.1");
+	__typeof__(&ibv_open_device) fn = REAL(ibv_open_device, "libibverbs.so.1", "IBVERBS_1.1");
 
 	return fn != NULL ? hook(fn(device)) : NULL;
 }
@@ -351,7 +305,7 @@ ibv_open_device(struct ibv_device *device)
 EXPORT struct ibv_context *
 mlx5dv_open_device(struct ibv_device *device, struct mlx5dv_context_attr *attr)
 {
-	__typeof__(&mlx5dv_open_device) fn = NEXT(mlx5dv_open_device, "libmlx5.so.1", "MLX5_1.7");
+	__typeof__(&mlx5dv_open_device) fn = REAL(mlx5dv_open_device, "libmlx5.so.1", "MLX5_1.7");
 
 	return fn != NULL ? hook(fn(device, attr)) : NULL;
 }
@@ -360,7 +314,7 @@ EXPORT struct ibv_cq_ex *
 mlx5dv_create_cq(struct ibv_context *context, struct ibv_cq_init_attr_ex *attr,
 	struct mlx5dv_cq_init_attr *mlx5_attr)
 {
-	__typeof__(&mlx5dv_create_cq) fn = NEXT(mlx5dv_create_cq, "libmlx5.so.1", "MLX5_1.1");
+	__typeof__(&mlx5dv_create_cq) fn = REAL(mlx5dv_create_cq, "libmlx5.so.1", "MLX5_1.1");
 
 	return fn != NULL ? hook_cq(fn(context, attr, mlx5_attr)) : NULL;
 }
@@ -373,7 +327,7 @@ is_driven(struct uv_ctx *ctx, uint64_t now, bool hot)
 {
 	uint32_t calls = crpc_load_relaxed(&ctx->calls);
 
-	if (get_mode() != MODE_HOOK)
+	if (sm_progress_mode() != SM_PROGRESS_HOOK)
 		return false;
 	if (calls != ctx->seen_calls) {
 		ctx->seen_calls = calls;
@@ -503,7 +457,7 @@ sm_progress_start(void)
 {
 	int err = 0;
 
-	if (get_mode() == MODE_INLINE || get_mode() == MODE_STEP)
+	if (sm_progress_mode() == SM_PROGRESS_INLINE || sm_progress_mode() == SM_PROGRESS_STEP)
 		return;
 	pthread_mutex_lock(&sm_drive_lock);
 	if (!helper_runs)

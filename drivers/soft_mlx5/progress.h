@@ -22,16 +22,21 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/** True if nothing is driven but by soft_mlx5_step.h. */
-bool sm_progress_is_step(void);
-/** True if poll loops drive, which is the default. */
-bool sm_progress_is_hook(void);
+/** Who drives; by default poll loops do, as hooks. */
+enum sm_progress_mode {
+	SM_PROGRESS_UNKNOWN,
+	SM_PROGRESS_INLINE,
+	SM_PROGRESS_HOOK,
+	SM_PROGRESS_THREAD,
+	SM_PROGRESS_STEP, /**< Nothing but soft_mlx5_step.h. */
+};
 
+enum sm_progress_mode sm_progress_mode(void);
 /** The mode, as SOFT_MLX5_PROGRESS names it. */
 const char *sm_progress_name(void);
 
 struct uv_ctx;
-/** Drive a context from a poll that found nothing; true: the next one may find something. */
+/** Drive a context from a poll that found nothing; true: it may find something now. */
 bool sm_progress_empty(struct uv_ctx *ctx);
 /** Drive a context, with the clock set to @p now; what it did, as sm_nic_progress() counts. */
 uint32_t sm_progress_at(struct uv_ctx *ctx, uint64_t now);

@@ -19,6 +19,15 @@ struct mlx5dv_context_attr;
  */
 void *sm_real(void *_Atomic *cache, const char *soname, const char *name, const char *version);
 
+/** The function behind ours, and where, as for sm_real(); NULL, and errno: there is none. */
+#define REAL(fn, soname, version)                                                                  \
+	({                                                                                         \
+		static void *_Atomic cache_;                                                       \
+		(__typeof__(&fn))sm_real(&cache_, soname, #fn, version);                           \
+	})
+
+#define EXPORT __attribute__((visibility("default")))
+
 int sm_real_fstat(int fd, struct stat *st);
 
 #endif

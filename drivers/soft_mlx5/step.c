@@ -24,7 +24,7 @@ static uint32_t n;
 static int
 named(uint32_t number)
 {
-	if (!sm_progress_is_step())
+	if (sm_progress_mode() != SM_PROGRESS_STEP)
 		return EPERM;
 	n = uv_contexts(list);
 	if (number == SOFT_MLX5_STEP_ALL)
@@ -54,7 +54,7 @@ pass(uint64_t now_ns, uint32_t *work)
 static int
 step_start(uint64_t seed)
 {
-	if (!sm_progress_is_step())
+	if (sm_progress_mode() != SM_PROGRESS_STEP)
 		return EPERM;
 	if (uv_contexts(list) != 0)
 		return EBUSY;
@@ -92,7 +92,7 @@ step_pass(uint32_t number, uint64_t now_ns, uint32_t *work)
 static int
 step_idle(void)
 {
-	if (!sm_progress_is_step())
+	if (sm_progress_mode() != SM_PROGRESS_STEP)
 		return -EPERM;
 	n = uv_contexts(list);
 	for (uint32_t i = 0; i < n; i++)

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,7 +24,6 @@
 
 #define TEXT_MAX 256
 #define PCI_DIR	 "devices/pci0000:00/0000:%02x:00.0"
-#define MARK     "complete" /* made last: its presence says that the tree is whole */
 
 struct walk {
 	sm_sysfs_visit visit;
@@ -225,18 +224,6 @@ visit_hash(void *arg, const char *path, const char *text, bool link)
 }
 
 static bool
-visit_check(void *arg, const char *path, const char *text, bool link)
-{
-	const int *root = arg;
-	struct stat st;
-
-	if (fstatat(*root, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
-		return false;
-	return link ? S_ISLNK(st.st_mode)
-		    : S_ISREG(st.st_mode) && st.st_size == (off_t)strlen(text);
-}
-
-static bool
 make_parents(int root, const char *path)
 {
 	char dir[TEXT_MAX];
@@ -251,46 +238,49 @@ make_parents(int root, const char *path)
 	return true;
 }
 
+/* The entry is there, as it was made. */
 static bool
-visit_write(void *arg, const char *path, const char *text, bool link)
+is_made(int root, const char *path, const char *text, bool link)
 {
-	const int *root = arg;
+	struct stat st;
+
+	if (fstatat(root, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return false;
+	return link ? S_ISLNK(st.st_mode)
+		    : S_ISREG(st.st_mode) && st.st_size == (off_t)strlen(text);
+}
+
+static bool
+file_write(int root, const char *path, const char *text)
+{
+	int fd = openat(root, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	size_t len = strlen(text);
 	ssize_t n;
-	int fd;
 
-	if (!make_parents(*root, path))
-		return false;
-	if (unlinkat(*root, path, 0) != 0 && errno != ENOENT)
-		return false;
-	if (link)
-		return symlinkat(text, *root, path) == 0;
-	fd = openat(*root, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
 	if (fd < 0)
 		return false;
 	n = write(fd, text, len);
 	if (close(fd) != 0 || n < 0)
 		return false;
-	if ((size_t)n != len)
-		errno = ENOSPC;
+	errno = ENOSPC;
 	return (size_t)n == len;
 }
 
+/* Under a name of its own first: any number of processes make the same tree. */
 static bool
-is_whole(int root)
+visit_make(void *arg, const char *path, const char *text, bool link)
 {
-	return faccessat(root, MARK, F_OK, 0) == 0 && sm_sysfs_walk(visit_check, &root);
-}
+	const int *root = arg;
+	unsigned long number;
+	char temp[32];
 
-/* Under the lock: what an interrupted maker left behind is written over. */
-static int
-write_tree(int root)
-{
-	if (unlinkat(root, MARK, 0) != 0 && errno != ENOENT)
-		return errno;
-	if (!sm_sysfs_walk(visit_write, &root))
-		return errno != 0 ? errno : EIO;
-	return visit_write(&root, MARK, "", false) ? 0 : errno;
+	if (is_made(*root, path, text, link))
+		return true;
+	if (getrandom(&number, sizeof(number), 0) != sizeof(number))
+		return false;
+	snprintf(temp, sizeof(temp), "new.%lx", number);
+	return (link ? symlinkat(text, *root, temp) == 0 : file_write(*root, temp, text)) &&
+		make_parents(*root, path) && renameat(*root, temp, *root, path) == 0;
 }
 
 /* A directory in a place where everybody may write: it counts only if it is ours and no other user
@@ -314,22 +304,6 @@ open_private_dir(int at, const char *path, int *fd)
 	return err;
 }
 
-static int
-make_locked(int root)
-{
-	int lock, err;
-
-	lock = openat(root, "lock", O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
-	if (lock < 0)
-		return errno;
-	while ((err = flock(lock, LOCK_EX) != 0 ? errno : 0) == EINTR)
-		;
-	if (err == 0 && !is_whole(root))
-		err = write_tree(root);
-	close(lock); /* also when killed: the kernel drops the lock with the last descriptor */
-	return err;
-}
-
 int
 sm_sysfs_make(const char *base, char *root, size_t size)
 {
@@ -349,8 +323,9 @@ sm_sysfs_make(const char *base, char *root, size_t size)
 	close(user);
 	if (err != 0)
 		return err;
-	if (!is_whole(tree))
-		err = make_locked(tree);
+	errno = 0;
+	if (!sm_sysfs_walk(visit_make, &tree))
+		err = errno != 0 ? errno : EIO;
 	close(tree);
 	if (err == 0)
 		snprintf(root + n, size - (size_t)n, "/%s", name);

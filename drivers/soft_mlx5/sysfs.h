@@ -7,10 +7,10 @@
  * The part of /sys and /dev in which programs look for RDMA devices, as a real directory tree.
  *
  * The tree is constant for a version of the library, its devices and their addresses (port.h), and
- * private to the user. It is made by the
- * first process that looks for a device and stays: /dev/shm/soft_mlx5-<uid>/<hash of its
- * content>/. A lock file keeps makers apart, a mark that is made last says that the tree is
- * whole, and a tree of which something was removed is made good by the next process.
+ * private to the user. It is made by the first process that looks for a device and stays:
+ * /dev/shm/soft_mlx5-<uid>/<hash of its content>/. Each process makes what it does not find, so
+ * several can do so at once, and what was removed is there again for the next one. An entry appears
+ * as a whole.
  */
 
 #include <stdbool.h>

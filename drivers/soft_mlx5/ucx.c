@@ -18,8 +18,6 @@
 #include "real.h"
 #include "uverbs.h"
 
-#define EXPORT __attribute__((visibility("default")))
-
 typedef void *uct_worker_h;
 typedef unsigned int (*ucs_callback_t)(void *arg);
 typedef int8_t ucs_status_t; /* an enum, packed */
@@ -85,9 +83,7 @@ sm_ucx_fork_child(void)
 EXPORT int
 mlx5dv_init_obj(struct mlx5dv_obj *obj, uint64_t types)
 {
-	static void *_Atomic cache;
-	__typeof__(&mlx5dv_init_obj) fn = (__typeof__(fn))sm_real(
-			&cache, "libmlx5.so.1", "mlx5dv_init_obj", "MLX5_1.2");
+	__typeof__(&mlx5dv_init_obj) fn = REAL(mlx5dv_init_obj, "libmlx5.so.1", "MLX5_1.2");
 	struct uv_ctx *ctx;
 	int err;
 
@@ -158,7 +154,7 @@ uct_worker_create(void *async, unsigned int thread_mode, uct_worker_h *uct)
 	ucs_status_t status = create != NULL ? create(async, thread_mode, uct) : STATUS_UNSUPPORTED;
 	struct worker *worker;
 
-	if (status != 0 || add == NULL || !sm_progress_is_hook())
+	if (status != 0 || add == NULL || sm_progress_mode() != SM_PROGRESS_HOOK)
 		return status;
 	worker = malloc(sizeof(*worker));
 	if (worker == NULL)

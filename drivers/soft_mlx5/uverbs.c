@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <rdma/ib_user_ioctl_cmds.h>
 #include <rdma/mlx5_user_ioctl_cmds.h>
@@ -114,23 +115,13 @@ uv_obj_free(struct uv_ctx *ctx, struct uv_obj *obj)
 	free(obj);
 }
 
-/* 0 or EBUSY. */
-static int
-nic_destroy(struct uv_ctx *ctx, struct uv_obj *obj)
-{
-	if (obj->type != UV_AH)
-		return sm_destroy(uv_nic(ctx), obj->any);
-	sm_pd_hold(uv_nic(ctx), obj->pd, -1);
-	return 0;
-}
-
 int
 uv_destroy(struct uv_ctx *ctx, struct uv_call *call)
 {
 	struct uv_obj *obj = call->obj;
 	struct uv_cq *cq = (void *)obj;
 	uint32_t *events = uv_resp(call);
-	int err = nic_destroy(ctx, obj);
+	int err = sm_destroy(uv_nic(ctx), obj->any);
 
 	if (err != 0)
 		return err;
@@ -147,25 +138,14 @@ uv_destroy(struct uv_ctx *ctx, struct uv_call *call)
 static int
 alloc_uar_page(struct uv_ctx *ctx, struct uv_uar *uar)
 {
-	uint32_t i = ctx->uar_next;
-	int err;
-
-	if (ctx->uars == UV_UARS_MAX)
-		return ENOMEM; /* as firmware without free UARs */
-	while (ctx->uar_used[i])
-		i = (i + 1) % UV_UARS_MAX;
-	uar->page_id = i + 1;
+	uar->page_id = (uint32_t)UV_PAGE_UARS + uar->obj.handle;
+	if (ftruncate(ctx->fd, (off_t)(UV_PAGE * (UV_PAGE_UARS + ctx->objs.size))) != 0)
+		return errno;
 	uar->page = uv_page_map(ctx, uar->page_id);
 	if (uar->page == NULL)
 		return errno;
 	memset(uar->page, 0, UV_PAGE);
-	err = sm_uar_add(uv_nic(ctx), uar->page_id, uar->page, &uar->obj.uar);
-	if (err != 0)
-		return err;
-	ctx->uar_used[i] = true;
-	ctx->uar_next = (i + 1) % UV_UARS_MAX;
-	ctx->uars++;
-	return 0;
+	return sm_uar_add(uv_nic(ctx), uar->page_id, uar->page, &uar->obj.uar);
 }
 
 static bool
@@ -186,14 +166,11 @@ put_attr(const struct attrs *set, uint16_t id, const void *value, uint32_t size)
 static int
 uar_free(struct uv_ctx *ctx, struct uv_uar *uar)
 {
-	int err = nic_destroy(ctx, &uar->obj);
+	int err = sm_destroy(uv_nic(ctx), uar->obj.uar);
 
-	if (err != 0)
-		return err;
-	ctx->uar_used[uar->page_id - 1] = false;
-	ctx->uars--;
-	uv_obj_free(ctx, &uar->obj);
-	return 0;
+	if (err == 0)
+		uv_obj_free(ctx, &uar->obj);
+	return err;
 }
 
 static int
@@ -446,6 +423,7 @@ static int
 run_command(struct uv_ctx *ctx, const struct uv_cmd *cmd, const struct attrs *set)
 {
 	struct uv_call call = {.cmd = cmd};
+	const struct uv_obj *made;
 	uint32_t req_len, drv_len;
 	const void *req = attr_in(find_attr(set, UVERBS_ATTR_CORE_IN), &req_len);
 	const void *drv_req = attr_in(find_attr(set, UVERBS_ATTR_UHW_IN), &drv_len);
@@ -464,10 +442,13 @@ run_command(struct uv_ctx *ctx, const struct uv_cmd *cmd, const struct attrs *se
 	err = call_objects(ctx, &call);
 	if (err == 0)
 		err = cmd->fn(ctx, &call);
-	if (err != 0 && call.made != NULL)
+	made = call.made;
+	if (err != 0 && made != NULL)
 		uv_obj_free(ctx, call.made);
 	if (err != 0)
 		return err;
+	if (made != NULL) /* With its handle each such answer begins. */
+		memcpy(call.resp.at, &made->handle, sizeof(made->handle));
 	copy_out(resp, call.resp_room, &call.resp,
 		(cmd->nr & UV_EX) != 0 ? sizeof(call.resp) : cmd->resp_min);
 	if (call.drv_answers)

@@ -38,10 +38,10 @@
 #include "object.h"
 
 #define UV_BYTES_MAX       512 /**< Bytes of a request or an answer, at most. */
-#define UV_UARS_MAX     1024 /**< UAR pages of a context. */
 #define UV_PAGE         4096
 #define UV_PAGE_CLOCK      (UINT64_C(5) << 8) /**< MLX5_IB_MMAP_CORE_CLOCK, as libmlx5 makes it. */
 #define UV_PAGE_CLOCK_INFO (UINT64_C(7) << 8) /**< MLX5_IB_MMAP_CLOCK_INFO, version 1. */
+#define UV_PAGE_UARS       (UINT64_C(8) << 8) /**< From here on: by the handle of the UAR. */
 #define UV_COMP_VECTORS 1
 #define UV_CQE_MAX      4194303 /**< CQ entries less one. */
 #define UV_WR_MAX       32768   /**< WQEs or WQE blocks of a queue. */
@@ -54,15 +54,13 @@ typedef int (*uv_poll_fn)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 typedef struct ibv_cq_ex *(*uv_create_cq_fn)(
 		struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 
-/** One end of a socket pair is the program's descriptor, the second ours to send events. */
+/** A pipe whose end to read is the program's descriptor. */
 struct uv_chan {
 	struct sm_file file;
-	int tx;
+	int tx, rx; /**< Ours: to send events, and to take back what was not read. */
 	_Atomic uint32_t refs; /**< The descriptor, and each queue that sends to it. */
 	size_t msg_size;
-	pthread_mutex_t lock; /**< Order of what is sent, and what follows. */
-	uint64_t (*late)[2];  /**< Events that did not fit into the socket. */
-	uint32_t nlate, late_room;
+	pthread_mutex_t lock; /**< Order of what is sent. */
 };
 
 struct uv_ctx;
@@ -88,16 +86,11 @@ struct uv_ctx {
 	struct uv_objs objs;
 	struct uv_chan *async;
 	struct uv_events port_events;
-	uint32_t uar_next;
-	uint32_t uars;
-	bool uar_used[UV_UARS_MAX];
 	_Atomic uint64_t *clock; /**< The page that the program maps; big endian. */
 
 	int nic_err; /**< Why there is no NIC: the errno of a failed GET_CONTEXT, 0 before it. */
 	/** NULL before GET_CONTEXT. */
 	struct sm_nic *_Atomic nic;
-	/** Events that wait for room in their channel. */
-	_Atomic uint32_t late_events;
 
 	/* ucx.c */
 	LIST_ENTRY(uv_ctx) mapped;
@@ -260,8 +253,6 @@ void uv_port_event(struct uv_ctx *ctx, enum ibv_event_type type);
 /** Under the context's lock, when the NIC no longer knows the queue: take its unread events back
  *  and return how many were read. */
 uint32_t uv_events_read(struct uv_chan *chan, struct uv_events *events);
-/** Send again what did not fit. */
-void uv_send_late(struct uv_ctx *ctx);
 
 /* ---- port_event.c ---- */
 

@@ -40,57 +40,36 @@ last_store(void *dst, const void *src, uint32_t bytes)
 		crpc_store_release((_Atomic uint8_t *)dst, *(const uint8_t *)src);
 }
 
-/* Copy by vectors of a type, up to what is shorter than one; how much that was. */
-#define FORWARD(name, type)                                                                        \
-	name(uint8_t *dst, const uint8_t *src, uint32_t n)                                         \
-	{                                                                                          \
-		uint32_t done = 0;                                                                 \
-                                                                                                   \
-		for (; n - done >= 4 * sizeof(type); done += 4 * (uint32_t)sizeof(type)) {         \
-			const type *s = (const void *)(src + done);                                \
-			type *d = (void *)(dst + done), v0 = s[0], v1 = s[1], v2 = s[2],           \
-			     v3 = s[3];                                                            \
-                                                                                                   \
-			d[0] = v0;                                                                 \
-			crpc_dma_wmb();                                                            \
-			d[1] = v1;                                                                 \
-			crpc_dma_wmb();                                                            \
-			d[2] = v2;                                                                 \
-			crpc_dma_wmb();                                                            \
-			d[3] = v3;                                                                 \
-			crpc_dma_wmb();                                                            \
-		}                                                                                  \
-		for (; n - done >= sizeof(type); done += (uint32_t)sizeof(type)) {                 \
-			*(type *)(void *)(dst + done) = *(const type *)(const void *)(src + done); \
-			crpc_dma_wmb();                                                            \
-		}                                                                                  \
-		return done;                                                                       \
+/* Copy words of a type from @done on, as many as there are. */
+#define FORWARD(type)                                                                              \
+	_Pragma("GCC unroll 4")                                                                    \
+	for (; n - done >= sizeof(type); done += (uint32_t)sizeof(type)) {                         \
+		*(type *)(void *)(dst + done) = *(const type *)(const void *)(src + done);         \
+		crpc_dma_wmb();                                                                    \
 	}
-
-static inline uint32_t
-FORWARD(forward_wide, sm_wide)
 
 /* Copy without the last store; @n may be 0. */
 static inline void
 forward(uint8_t *dst, const uint8_t *src, uint32_t n)
 {
-	uint32_t done = forward_wide(dst, src, n);
+	uint32_t done = 0;
 
-	for (; n - done >= 8; done += 8) {
-		*(sm_word *)(void *)(dst + done) = *(const sm_word *)(const void *)(src + done);
-		crpc_dma_wmb();
-	}
-	for (; done != n; done++) {
-		dst[done] = src[done];
-		crpc_dma_wmb();
-	}
+	FORWARD(sm_wide)
+	FORWARD(sm_word)
+	FORWARD(uint8_t)
 }
 
 #ifdef __x86_64__
 typedef uint64_t wider __attribute__((vector_size(32), aligned(1), may_alias));
 
 static __attribute__((target("avx"))) uint32_t
-FORWARD(forward_avx, wider)
+forward_avx(uint8_t *dst, const uint8_t *src, uint32_t n)
+{
+	uint32_t done = 0;
+
+	FORWARD(wider)
+	return done;
+}
 #define HAS_AVX __builtin_cpu_supports("avx")
 #else
 #define forward_avx(dst, src, n) 0

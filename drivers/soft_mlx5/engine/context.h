@@ -49,6 +49,7 @@
 /** Objects of a program, by kind. */
 enum sm_obj_kind {
 	SM_OBJ_PD,
+	SM_OBJ_AH,
 	SM_OBJ_MR,
 	SM_OBJ_MW,
 	SM_OBJ_CQ,
@@ -99,7 +100,6 @@ struct sm_nic {
 	struct sm_peer nowhere;      /**< Of queue pairs that have no connection (yet). */
 	struct sm_nic_attr attr;     /**< As it was asked for, with what holds by default. */
 	uint8_t waste[SM_MTU_BYTES]; /**< Where datagrams go that are dropped. */
-	LIST_HEAD(, sm_qp) spare_conns;
 	uint32_t dc_lives;            /**< Of DCIs so far: no two have the same. */
 	struct soft_mlx5_ledger gone; /**< Of queue pairs that were destroyed. */
 	struct sm_fault *fault;       /**< NULL: the network is good. */
@@ -115,8 +115,6 @@ struct sm_nic {
 	struct sm_qp_list turn[SM_TURNS];
 	struct sm_peer_list peers;
 	uint32_t npeers, nguests;                    /**< Of them came by themselves. */
-	struct sm_peer_list polled[SM_POLLED_LISTS]; /**< Those with a ring to us. */
-	uint32_t npolled[SM_POLLED_LISTS];
 	struct sm_cq *touched;
 	struct sm_wire *wire;
 	bool vanished; /**< Off the net for good. */

@@ -205,7 +205,7 @@ sm_dct_conn_free(struct sm_nic *nic, struct sm_qp *c)
 	sm_count_add(&c->dc.dct->n, &c->n, SM_COUNT_WORDS);
 	c->dc.dct->dc.nconns--;
 	LIST_REMOVE(c, dc.link);
-	LIST_INSERT_HEAD(&nic->spare_conns, c, dc.link);
+	free(c);
 }
 
 void
@@ -245,15 +245,10 @@ conn_room(struct sm_nic *nic, struct sm_qp *dct, struct sm_qp *last)
 static struct sm_qp *
 conn_make(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, uint32_t src)
 {
-	struct sm_qp *c = LIST_FIRST(&nic->spare_conns);
+	struct sm_qp *c = calloc(1, sizeof(*c));
 
-	if (c != NULL)
-		LIST_REMOVE(c, dc.link);
-	else
-		c = malloc(sizeof(*c));
 	if (c == NULL)
 		return NULL;
-	memset(c, 0, sizeof(*c));
 	c->kind = dct->kind;
 	c->state = IBV_QPS_RTR;
 	c->dc.dct = dct;

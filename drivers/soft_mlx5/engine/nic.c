@@ -14,12 +14,6 @@
 
 /* Messages for which an acknowledgement may wait while they keep coming. */
 #define ACK_HOLD 16u
-/*
- * Beyond so many peers those that were silent for so many passes are polled in turn, a few a pass.
- */
-#define PEERS_HOT  8u
-#define PEER_QUIET 1000u
-#define PEERS_COLD 2u
 /* Calls that find the lock taken before the core is offered to its holder. */
 #define BUSY_YIELD 64u
 
@@ -105,8 +99,6 @@ sm_nic_create(const struct sm_nic_attr *attr, struct sm_nic **nicp)
 	nic->attr.devices = attr->devices != 0 ? attr->devices : 1;
 	nic->attr.dct_conns = attr->dct_conns != 0 ? attr->dct_conns : SM_DCT_CONNS;
 	TAILQ_INIT(&nic->peers);
-	for (uint32_t i = 0; i < SM_POLLED_LISTS; i++)
-		TAILQ_INIT(&nic->polled[i]);
 	for (uint32_t i = 0; i < SM_TURNS; i++)
 		TAILQ_INIT(&nic->turn[i]);
 	for (uint32_t i = 0; i < SM_OBJ_KINDS; i++) {
@@ -142,7 +134,6 @@ objects_free(struct sm_nic *nic)
 		conns_free(((struct sm_qp *)obj)->dc.conns.lh_first);
 		free(((struct sm_qp *)obj)->req.swr);
 	}
-	conns_free(nic->spare_conns.lh_first);
 	for (uint32_t i = 0; i < SM_OBJ_KINDS; i++)
 		while ((obj = TAILQ_FIRST(&nic->objs[i])) != NULL) {
 			TAILQ_REMOVE(&nic->objs[i], obj, link);
@@ -288,12 +279,14 @@ sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn)
 	return 0;
 }
 
-void
-sm_pd_hold(struct sm_nic *nic, struct sm_pd *pd, int more)
+int
+sm_ah_create(struct sm_nic *nic, struct sm_pd *pd, void **ah)
 {
-	sm_lock(nic);
-	pd->obj.users += (uint32_t)more;
+	*ah = sm_obj_new(nic, SM_OBJ_AH, sizeof(struct sm_obj), pd);
+	if (*ah == NULL)
+		return ENOMEM;
 	sm_unlock(nic);
+	return 0;
 }
 
 static void
@@ -325,20 +318,9 @@ receive_pass(struct sm_nic *nic)
 	}
 	if (crpc_unlikely(nic->udp != NULL))
 		n += sm_udp_receive(nic);
-	SM_FOREACH_SAFE (p, &nic->polled[SM_POLLED_HOT], poll_link, next) {
-		n += sm_peer_poll(nic, p);
-		if (crpc_unlikely(p->quiet > PEER_QUIET && nic->npolled[SM_POLLED_HOT] > PEERS_HOT))
-			sm_peer_polled(nic, p, SM_POLLED_COLD);
-	}
-	for (uint32_t i = 0; i < PEERS_COLD && i < nic->npolled[SM_POLLED_COLD]; i++) {
-		uint32_t got;
-
-		p = TAILQ_FIRST(&nic->polled[SM_POLLED_COLD]);
-		got = sm_peer_poll(nic, p);
-		n += got;
-		if (p->polled != SM_POLLED_NEVER)
-			sm_peer_polled(nic, p, got != 0 ? SM_POLLED_HOT : SM_POLLED_COLD);
-	}
+	SM_FOREACH_SAFE (p, &nic->peers, link, next)
+		if (sm_peer_is_heard(p))
+			n += sm_peer_poll(nic, p);
 	return n;
 }
 

@@ -181,8 +181,8 @@ packet_show(struct sm_nic *nic, const struct sm_peer *p, const struct sm_hdr *h,
 		sm_pcap_packet(nic->pcap, nic->now, src, dst, &roce);
 }
 
-void
-sm_pcap_ring(struct sm_nic *nic, struct sm_peer *p)
+static void
+ring_show(struct sm_nic *nic, struct sm_peer *p)
 {
 	struct sm_tx *tx = &p->tx;
 
@@ -214,6 +214,6 @@ sm_pcap_pass(struct sm_nic *nic)
 
 	TAILQ_FOREACH(p, &nic->peers, link)
 		if (p->tx.watched)
-			sm_pcap_ring(nic, p);
+			ring_show(nic, p);
 	pcap_flush(nic->pcap);
 }

@@ -17,9 +17,7 @@ int sm_pcap_open(const char *path, uint64_t epoch_ns, struct sm_pcap **pcap);
 void sm_pcap_close(struct sm_pcap *pcap, bool drop);
 void sm_pcap_packet(
 	struct sm_pcap *pcap, uint64_t now, uint32_t src, uint32_t dst, const struct sm_roce *p);
-/** What was written to a ring since the last time. */
-void sm_pcap_ring(struct sm_nic *nic, struct sm_peer *p);
-/** The same for all rings, and write it to the file. */
+/** What was written to rings since the last time goes to the file. */
 void sm_pcap_pass(struct sm_nic *nic);
 /** The transport, an enum sm_roce_transport, of what we send, and its MTU. */
 uint8_t sm_roce_of(const struct sm_nic *nic, const struct sm_hdr *h, uint32_t *mtu_shift);

@@ -3,7 +3,6 @@
 #include <stdlib.h>
 
 #include "fault.h"
-#include "pcap.h"
 #include "qp.h"
 #include "wire_udp.h"
 
@@ -34,35 +33,6 @@ ring_local(uint64_t cookie)
 	return r;
 }
 
-/* Our own ring is empty: go on in the lines that are in the cache. */
-static void
-ring_restart(struct sm_nic *nic, struct sm_peer *p)
-{
-	if (crpc_unlikely(p->tx.watched))
-		sm_pcap_ring(nic, p);
-	p->tx.pos = p->rx.pos = p->rx.published = 0;
-	p->tx.limit = SM_RING_BYTES;
-	p->full_limit = 0;
-	p->tx.seen = 0;
-	crpc_store_relaxed(&p->tx.ring->taken, 0);
-	crpc_store_relaxed(&sm_ring_at(p->tx.ring, 0)->head, 0);
-}
-
-void
-sm_peer_polled(struct sm_nic *nic, struct sm_peer *p, enum sm_polled polled)
-{
-	if (p->polled != SM_POLLED_NEVER) {
-		TAILQ_REMOVE(&nic->polled[p->polled], p, poll_link);
-		nic->npolled[p->polled]--;
-	}
-	p->polled = (uint8_t)polled;
-	p->quiet = 0;
-	if (polled != SM_POLLED_NEVER) {
-		TAILQ_INSERT_TAIL(&nic->polled[polled], p, poll_link);
-		nic->npolled[polled]++;
-	}
-}
-
 static int
 peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 {
@@ -82,7 +52,6 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 	if (p->self) {
 		p->rx.ring = p->tx.ring;
 		sm_direct_attach(nic, p);
-		sm_peer_polled(nic, p, SM_POLLED_HOT);
 	} else if (nic->udp == NULL) {
 		rc = p->rx.ring == NULL ? sm_wire_room_keep(nic->wire, p->slot) : 0;
 		if (rc == 0)
@@ -141,7 +110,6 @@ peer_make(struct sm_nic *nic, uint32_t slot, uint32_t gen, bool guest)
 		if (p == NULL)
 			return NULL;
 		p->guest = guest;
-		p->polled = SM_POLLED_NEVER;
 		nic->npeers++;
 		nic->nguests += guest;
 		p->slot = slot;
@@ -262,7 +230,6 @@ sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 {
 	sm_fault_forget(nic, p);
 	sm_direct_close(nic, p);
-	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	TAILQ_REMOVE(&nic->peers, p, link);
 	LIST_REMOVE(p, name_link);
 	nic->npeers--;
@@ -296,14 +263,6 @@ sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp)
 	qp->peer = &nic->nowhere;
 }
 
-/* Begin to read what a peer sends, once there is a ring to answer by: else later again. */
-static void
-peer_listen(struct sm_nic *nic, struct sm_peer *p)
-{
-	if (!p->dead && peer_tx_open(nic, p) == 0)
-		sm_peer_polled(nic, p, SM_POLLED_HOT);
-}
-
 void
 sm_peer_discover(struct sm_nic *nic)
 {
@@ -320,7 +279,7 @@ sm_peer_discover(struct sm_nic *nic)
 		}
 		p->rx.ring = ring;
 		sm_direct_attach(nic, p);
-		peer_listen(nic, p);
+		(void)peer_tx_open(nic, p); /* Else later again: it is not heard before. */
 	}
 }
 
@@ -330,7 +289,6 @@ peer_dead(struct sm_nic *nic, struct sm_peer *p)
 	struct sm_qp *qp, *next;
 
 	p->dead = true;
-	sm_peer_polled(nic, p, SM_POLLED_NEVER);
 	SM_FOREACH_SAFE (qp, &p->qps, peer_link, next)
 		if (qp->dc.dct != NULL)
 			sm_dct_conn_free(nic, qp);
@@ -436,14 +394,11 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 			more = packet_take(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		sm_rx_done(rx, head & 0xffff);
 	}
-	if (p->self && n != 0 && rx->pos == p->tx.pos)
-		ring_restart(nic, p);
 	if (crpc_unlikely(n != 0 && p->tx.reclaimed != p->tx.refs))
 		sm_direct_reclaim(&p->tx);
 	p->was_busy = p->busy;
 	p->busy = n != 0;
 	p->heard |= p->busy;
-	p->quiet = n != 0 ? 0 : p->quiet + 1;
 	return n;
 }
 
@@ -489,8 +444,8 @@ sm_peer_check(struct sm_nic *nic)
 	SM_FOREACH_SAFE (p, &nic->peers, link, next) {
 		if (p->self)
 			continue;
-		if (p->rx.ring != NULL && p->polled == SM_POLLED_NEVER)
-			peer_listen(nic, p);
+		if (p->rx.ring != NULL)
+			(void)peer_tx_open(nic, p);
 		p->checks = p->heard ? 0 : p->checks + 1;
 		if (nic->udp != NULL && p->checks == SILENT_CHECKS)
 			sm_dct_silent(nic, p);

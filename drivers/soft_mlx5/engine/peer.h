@@ -14,14 +14,6 @@
 struct sm_av;
 struct sm_qp;
 
-/** How often a peer's ring is looked at; all but never have a list. */
-enum sm_polled {
-	SM_POLLED_HOT,   /**< In each pass. */
-	SM_POLLED_COLD,  /**< In turn: silent, and there are many. */
-	SM_POLLED_LISTS,
-	SM_POLLED_NEVER = SM_POLLED_LISTS, /**< No ring, or dead. */
-};
-
 struct sm_peer {
 	uint32_t slot;
 	uint32_t gen;
@@ -41,16 +33,20 @@ struct sm_peer {
 	bool guest;	  /**< It came by itself. */
 	struct sm_hdr *late; /**< NAKs of no queue pair that found the ring full. */
 	uint32_t nlate, late_room;
-	uint32_t quiet;   /**< Polls in a row that found nothing. */
 	uint32_t spoke;   /**< On a lossy wire: packets that came, lost ones too. */
-	uint8_t polled;   /**< enum sm_polled. */
 	TAILQ_HEAD(, sm_qp) qps;
 	TAILQ_ENTRY(sm_peer) link;
-	TAILQ_ENTRY(sm_peer) poll_link;
 	LIST_ENTRY(sm_peer) name_link;
 };
 
 TAILQ_HEAD(sm_peer_list, sm_peer);
+
+/** Its ring is read, which needs one to answer by. */
+static inline bool
+sm_peer_is_heard(const struct sm_peer *p)
+{
+	return p->rx.ring != NULL && p->tx.ring != NULL && !p->dead;
+}
 
 /** How often a silent peer is checked for life. */
 #define SM_ALIVE_NS UINT64_C(20000000)
@@ -72,8 +68,6 @@ void sm_peer_join(struct sm_peer *peer, struct sm_qp *qp);
 void sm_peer_leave(struct sm_nic *nic, struct sm_qp *qp);
 /** Read what a peer sent, a bounded amount; number of packets. */
 uint32_t sm_peer_poll(struct sm_nic *nic, struct sm_peer *peer);
-/** Move a peer to another list of polled ones. */
-void sm_peer_polled(struct sm_nic *nic, struct sm_peer *peer, enum sm_polled polled);
 /** Map the rings that were made to us. */
 void sm_peer_discover(struct sm_nic *nic);
 /** Look for deaths and drop peers that are not needed. */

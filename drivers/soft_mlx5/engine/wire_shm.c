@@ -354,7 +354,7 @@ sm_wire_close(struct sm_wire *w)
 {
 	char path[160];
 
-	if (w->fd < 0) { /* Vanished: the place may be another one's. */
+	if (w->fd < 0) { /* Vanished, or a child: the place may be another one's. */
 		munmap(w->net, sizeof(*w->net));
 		free(w);
 		return;
@@ -385,9 +385,9 @@ void
 sm_wire_fork_child(struct sm_wire *w)
 {
 	/* The lock belongs to the open file, which the parent still has: closing drops nothing. */
-	munmap(w->net, sizeof(*w->net));
 	close(w->fd);
-	free(w);
+	w->fd = -1;
+	sm_wire_close(w);
 }
 
 uint32_t
