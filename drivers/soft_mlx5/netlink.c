@@ -132,9 +132,13 @@ answer(struct answer *a, const union request *r)
 		return EOPNOTSUPP;
 	if (op != RDMA_NLDEV_CMD_GET && !port)
 		return sm_refuse(EOPNOTSUPP, "command %u of NETLINK_RDMA", op);
-	if (!dump && (n >= sm_ports() || (port && asked(r, RDMA_NLDEV_ATTR_PORT_INDEX) != 1)))
+	/* All devices, or one; the ports of one, or one of them. */
+	if (!(dump && !port) && n >= sm_ports())
 		return EINVAL;
-	for (uint32_t i = dump ? 0 : n; i < sm_ports() && (dump || i == n); i++) {
+	if (!dump && port && asked(r, RDMA_NLDEV_ATTR_PORT_INDEX) != 1)
+		return EINVAL;
+	for (uint32_t i = dump && !port ? 0 : n; i < sm_ports() && ((dump && !port) || i == n);
+		i++) {
 		message(a, &r->hdr, r->hdr.nlmsg_type, dump ? NLM_F_MULTI : 0);
 		device_info(a, i, port);
 	}
@@ -172,8 +176,8 @@ sm_netlink_send(int fd, const void *buf, size_t len)
 	if (n < NLMSG_HDRLEN || r.hdr.nlmsg_len < NLMSG_HDRLEN || r.hdr.nlmsg_len > n ||
 		RDMA_NL_GET_CLIENT(r.hdr.nlmsg_type) != RDMA_NL_NLDEV ||
 		getsockopt(fd, SOL_SOCKET, SO_PROTOCOL, &protocol, &int_len) != 0 ||
-		protocol != NETLINK_USERSOCK ||
-		getsockname(fd, (void *)&name, &name_len) != 0 || name.nl_family != AF_NETLINK)
+		protocol != NETLINK_USERSOCK || getsockname(fd, (void *)&name, &name_len) != 0 ||
+		name.nl_family != AF_NETLINK)
 		return -1;
 	r.hdr.nlmsg_pid = name.nl_pid;
 	finish(&a, &r, answer(&a, &r));

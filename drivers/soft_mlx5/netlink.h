@@ -8,7 +8,8 @@
  *
  * Its sockets are of NETLINK_USERSOCK, a protocol without a kernel's side: what a program sends to
  * the kernel is refused, and only then looked at here. The answer comes through the socket, from
- * one of ours, so that bind(), poll(), recvmsg() and the like are native.
+ * one of ours, so that bind(), poll(), recvmsg() and the like are native. Unlike a kernel's, such a
+ * socket also takes what other processes of the network namespace send to it.
  */
 
 #include <sys/types.h>

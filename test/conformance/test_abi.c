@@ -295,6 +295,9 @@ TEST(netlink_requests_are_checked)
 	bad = req;
 	bad.hdr.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, RDMA_NLDEV_CMD_PORT_GET);
 	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), EINVAL); /* Without a port. */
+	bad.value = 7;
+	bad.hdr.nlmsg_flags |= NLM_F_DUMP; /* The ports of a device that is not there. */
+	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), EINVAL);
 	bad.hdr.nlmsg_type = RDMA_NL_GET_TYPE(RDMA_NL_NLDEV, 1023);
 	assert_int_equal(nl_ask(fd, &bad, sizeof(bad)), EOPNOTSUPP);
 	bad.hdr.nlmsg_type = NLMSG_DONE;

@@ -25,9 +25,9 @@ struct op {
 };
 
 #define CONNECTED (SM_RC | SM_DCI)
-#define WRITERS (CONNECTED | SM_UC)
-#define ALL (WRITERS | SM_UD)
-#define LAST SM_PKT_LAST
+#define WRITERS   (CONNECTED | SM_UC)
+#define ALL       (WRITERS | SM_UD)
+#define LAST      SM_PKT_LAST
 
 static const struct op ops[64] = {
 	[MLX5_OPCODE_NOP] = {ALL, SM_PKT_PAD, 0, 0, SM_SWR_DONE},
@@ -226,7 +226,8 @@ wqe_span(struct sm_qp *qp)
 enum sm_step
 sm_sq_fail(struct sm_nic *nic, struct sm_qp *qp, uint8_t synd)
 {
-	if (!qp->req.tx.started && wqe_parse(nic, qp))
+	/* What is flushed never left: it has one number, however long it is. */
+	if (synd != MLX5_CQE_SYNDROME_WR_FLUSH_ERR && !qp->req.tx.started && wqe_parse(nic, qp))
 		wqe_span(qp);
 	qp->req.tx.swr.wait = SM_SWR_DONE;
 	qp->req.tx.swr.syndrome = synd;
@@ -393,8 +394,8 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 		h.imm -= t->off;
 	}
 	sm_tx_commit(tx, &room, &h, bytes, g == NULL ? t->pkt : sm_pkt_kinds[t->pkt].ref, flags);
-	sm_count_piece(&qp->n.tx, data ? len : 0, ops[t->swr.op].kind,
-		(flags & SM_PKT_FIRST) != 0, qp->mtu_shift);
+	sm_count_piece(&qp->n.tx, data ? len : 0, ops[t->swr.op].kind, (flags & SM_PKT_FIRST) != 0,
+		qp->mtu_shift);
 	if ((flags & SM_PKT_LAST) == 0) {
 		qp->req.psn = (qp->req.psn + sm_psn_packets(qp, len)) & SM_PSN_MASK;
 		return SM_STEP_ON;
