@@ -184,6 +184,14 @@ endpoints_renew(struct kvd_cluster *c, uint32_t r)
 }
 
 static void
+messages_free(struct link *l)
+{
+	free(l->out);
+	free(l->in);
+	l->out = l->in = NULL;
+}
+
+static void
 link_close(struct kvd_cluster *c, uint32_t r, uint64_t now, const char *why)
 {
 	struct link *l = &c->link[r];
@@ -195,9 +203,7 @@ link_close(struct kvd_cluster *c, uint32_t r, uint64_t now, const char *why)
 		close(l->fd);
 	crpc_kv_server_here(c->server, r, false);
 	endpoints_renew(c, r);
-	free(l->out);
-	free(l->in);
-	l->out = l->in = NULL;
+	messages_free(l);
 	l->fd = -1;
 	l->up = false;
 	l->state = LINK_DOWN;
@@ -465,9 +471,7 @@ address_exchange(struct kvd_cluster *c, uint32_t r, uint64_t now)
 				      : strerror(-rc));
 		return;
 	}
-	free(l->out);
-	free(l->in);
-	l->out = l->in = NULL;
+	messages_free(l);
 	l->wanted = false;
 	l->state = LINK_OPEN;
 }
@@ -508,38 +512,30 @@ open_watch(struct kvd_cluster *c, uint32_t r, uint64_t now)
 }
 
 static void
+down_turn(struct kvd_cluster *c, uint32_t r, uint64_t now)
+{
+	endpoints_renew(c, r);
+	if (r < c->hello.rank && now >= c->link[r].until_ns)
+		dial(c, r, now);
+}
+
+static void
 link_turn(struct kvd_cluster *c, uint32_t r, short events, uint64_t now)
 {
-	struct link *l = &c->link[r];
+	static void (*const turns[])(struct kvd_cluster *c, uint32_t r, uint64_t now) = {
+		[LINK_DOWN] = down_turn,
+		[LINK_DIALING] = dialed,
+		[LINK_HELLO] = hello_read,
+		[LINK_MET] = met_watch,
+		[LINK_ADDRESS] = address_exchange,
+		[LINK_OPEN] = open_watch,
+	};
+	enum link_state state = c->link[r].state;
 
-	if (l->state != LINK_DOWN && l->state != LINK_OPEN && now >= l->until_ns) {
+	if (state != LINK_DOWN && state != LINK_OPEN && now >= c->link[r].until_ns)
 		link_close(c, r, now, "it was too slow");
-		return;
-	}
-	switch (l->state) {
-	case LINK_DOWN:
-		endpoints_renew(c, r);
-		if (r < c->hello.rank && now >= l->until_ns)
-			dial(c, r, now);
-		break;
-	case LINK_DIALING:
-		if (events != 0)
-			dialed(c, r, now);
-		break;
-	case LINK_HELLO:
-		if (events != 0)
-			hello_read(c, r, now);
-		break;
-	case LINK_MET:
-		met_watch(c, r, now);
-		break;
-	case LINK_ADDRESS:
-		address_exchange(c, r, now);
-		break;
-	case LINK_OPEN:
-		open_watch(c, r, now);
-		break;
-	}
+	else if (events != 0 || (state != LINK_DIALING && state != LINK_HELLO))
+		turns[state](c, r, now);
 }
 
 static void
@@ -737,8 +733,7 @@ kvd_cluster_free(struct kvd_cluster *c)
 			close(c->link[i].fd);
 		if (c->link[i].addresses != NULL)
 			freeaddrinfo(c->link[i].addresses);
-		free(c->link[i].out);
-		free(c->link[i].in);
+		messages_free(&c->link[i]);
 	}
 	for (uint32_t i = 0; i < KVD_STRANGERS; i++)
 		if (c->stranger[i].fd >= 0)
