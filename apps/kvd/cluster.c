@@ -59,7 +59,7 @@ struct link {
 	/* Addresses, each behind its length: what is to be sent, what comes. */
 	uint8_t *out, *in;
 	size_t out_len, out_at, in_at;
-	char said[256]; /* The last line about it, which is not repeated. */
+	char said[288]; /* The last line about it, which is not repeated. */
 };
 
 struct kvd_cluster {
@@ -70,9 +70,9 @@ struct kvd_cluster {
 	struct stranger stranger[KVD_STRANGERS];
 	uint64_t strange_ns;
 	char strange[256]; /* The last line about one, which is not repeated. */
+	struct pollfd fd[1 + KVD_STRANGERS + CRPC_KV_RANKS_MAX]; /* Listener, strangers, links. */
 	uint32_t ranks;
-	struct link *link;
-	struct pollfd *fd; /* Listener, strangers, links. */
+	struct link link[];
 };
 
 static void
@@ -120,7 +120,7 @@ struct kvd_cluster *
 kvd_cluster_create(const struct kvd_hosts *hosts, const struct kvd_hello *hello,
 	struct crpc_kv_server *s, bool on_use)
 {
-	struct kvd_cluster *c = calloc(1, sizeof(*c));
+	struct kvd_cluster *c = calloc(1, sizeof(*c) + hosts->n * sizeof(c->link[0]));
 
 	if (c == NULL) {
 		app_fail("no memory for the cluster");
@@ -129,12 +129,6 @@ kvd_cluster_create(const struct kvd_hosts *hosts, const struct kvd_hello *hello,
 	*c = (struct kvd_cluster){.server = s, .hello = *hello, .on_use = on_use, .listener = -1};
 	for (uint32_t i = 0; i < KVD_STRANGERS; i++)
 		c->stranger[i].fd = -1;
-	c->link = calloc(hosts->n, sizeof(*c->link));
-	c->fd = calloc(1 + KVD_STRANGERS + hosts->n, sizeof(*c->fd));
-	if (c->link == NULL || c->fd == NULL) {
-		app_fail("no memory for %u ranks", hosts->n);
-		goto err;
-	}
 	for (uint32_t i = 0; i < hosts->n; i++, c->ranks++) {
 		c->link[i].fd = -1;
 		c->link[i].addresses = kvd_host_addresses(&hosts->host[i], false);
@@ -740,7 +734,5 @@ kvd_cluster_free(struct kvd_cluster *c)
 			close(c->stranger[i].fd);
 	if (c->listener >= 0)
 		close(c->listener);
-	free(c->link);
-	free(c->fd);
 	free(c);
 }
