@@ -59,7 +59,7 @@ struct link {
 	/* Addresses, each behind its length: what is to be sent, what comes. */
 	uint8_t *out, *in;
 	size_t out_len, out_at, in_at;
-	char said[256]; /* The last line about it, which is not repeated. */
+	char said[288]; /* The last line about it, which is not repeated. */
 };
 
 struct kvd_cluster {
@@ -70,9 +70,9 @@ struct kvd_cluster {
 	struct stranger stranger[KVD_STRANGERS];
 	uint64_t strange_ns;
 	char strange[256]; /* The last line about one, which is not repeated. */
+	struct pollfd fd[1 + KVD_STRANGERS + CRPC_KV_RANKS_MAX]; /* Listener, strangers, links. */
 	uint32_t ranks;
-	struct link *link;
-	struct pollfd *fd; /* Listener, strangers, links. */
+	struct link link[];
 };
 
 static void
@@ -120,7 +120,7 @@ struct kvd_cluster *
 kvd_cluster_create(const struct kvd_hosts *hosts, const struct kvd_hello *hello,
 	struct crpc_kv_server *s, bool on_use)
 {
-	struct kvd_cluster *c = calloc(1, sizeof(*c));
+	struct kvd_cluster *c = calloc(1, sizeof(*c) + hosts->n * sizeof(c->link[0]));
 
 	if (c == NULL) {
 		app_fail("no memory for the cluster");
@@ -129,12 +129,6 @@ kvd_cluster_create(const struct kvd_hosts *hosts, const struct kvd_hello *hello,
 	*c = (struct kvd_cluster){.server = s, .hello = *hello, .on_use = on_use, .listener = -1};
 	for (uint32_t i = 0; i < KVD_STRANGERS; i++)
 		c->stranger[i].fd = -1;
-	c->link = calloc(hosts->n, sizeof(*c->link));
-	c->fd = calloc(1 + KVD_STRANGERS + hosts->n, sizeof(*c->fd));
-	if (c->link == NULL || c->fd == NULL) {
-		app_fail("no memory for %u ranks", hosts->n);
-		goto err;
-	}
 	for (uint32_t i = 0; i < hosts->n; i++, c->ranks++) {
 		c->link[i].fd = -1;
 		c->link[i].addresses = kvd_host_addresses(&hosts->host[i], false);
@@ -184,6 +178,14 @@ endpoints_renew(struct kvd_cluster *c, uint32_t r)
 }
 
 static void
+messages_free(struct link *l)
+{
+	free(l->out);
+	free(l->in);
+	l->out = l->in = NULL;
+}
+
+static void
 link_close(struct kvd_cluster *c, uint32_t r, uint64_t now, const char *why)
 {
 	struct link *l = &c->link[r];
@@ -195,9 +197,7 @@ link_close(struct kvd_cluster *c, uint32_t r, uint64_t now, const char *why)
 		close(l->fd);
 	crpc_kv_server_here(c->server, r, false);
 	endpoints_renew(c, r);
-	free(l->out);
-	free(l->in);
-	l->out = l->in = NULL;
+	messages_free(l);
 	l->fd = -1;
 	l->up = false;
 	l->state = LINK_DOWN;
@@ -465,9 +465,7 @@ address_exchange(struct kvd_cluster *c, uint32_t r, uint64_t now)
 				      : strerror(-rc));
 		return;
 	}
-	free(l->out);
-	free(l->in);
-	l->out = l->in = NULL;
+	messages_free(l);
 	l->wanted = false;
 	l->state = LINK_OPEN;
 }
@@ -508,38 +506,30 @@ open_watch(struct kvd_cluster *c, uint32_t r, uint64_t now)
 }
 
 static void
+down_turn(struct kvd_cluster *c, uint32_t r, uint64_t now)
+{
+	endpoints_renew(c, r);
+	if (r < c->hello.rank && now >= c->link[r].until_ns)
+		dial(c, r, now);
+}
+
+static void
 link_turn(struct kvd_cluster *c, uint32_t r, short events, uint64_t now)
 {
-	struct link *l = &c->link[r];
+	static void (*const turns[])(struct kvd_cluster *c, uint32_t r, uint64_t now) = {
+		[LINK_DOWN] = down_turn,
+		[LINK_DIALING] = dialed,
+		[LINK_HELLO] = hello_read,
+		[LINK_MET] = met_watch,
+		[LINK_ADDRESS] = address_exchange,
+		[LINK_OPEN] = open_watch,
+	};
+	enum link_state state = c->link[r].state;
 
-	if (l->state != LINK_DOWN && l->state != LINK_OPEN && now >= l->until_ns) {
+	if (state != LINK_DOWN && state != LINK_OPEN && now >= c->link[r].until_ns)
 		link_close(c, r, now, "it was too slow");
-		return;
-	}
-	switch (l->state) {
-	case LINK_DOWN:
-		endpoints_renew(c, r);
-		if (r < c->hello.rank && now >= l->until_ns)
-			dial(c, r, now);
-		break;
-	case LINK_DIALING:
-		if (events != 0)
-			dialed(c, r, now);
-		break;
-	case LINK_HELLO:
-		if (events != 0)
-			hello_read(c, r, now);
-		break;
-	case LINK_MET:
-		met_watch(c, r, now);
-		break;
-	case LINK_ADDRESS:
-		address_exchange(c, r, now);
-		break;
-	case LINK_OPEN:
-		open_watch(c, r, now);
-		break;
-	}
+	else if (events != 0 || (state != LINK_DIALING && state != LINK_HELLO))
+		turns[state](c, r, now);
 }
 
 static void
@@ -737,15 +727,12 @@ kvd_cluster_free(struct kvd_cluster *c)
 			close(c->link[i].fd);
 		if (c->link[i].addresses != NULL)
 			freeaddrinfo(c->link[i].addresses);
-		free(c->link[i].out);
-		free(c->link[i].in);
+		messages_free(&c->link[i]);
 	}
 	for (uint32_t i = 0; i < KVD_STRANGERS; i++)
 		if (c->stranger[i].fd >= 0)
 			close(c->stranger[i].fd);
 	if (c->listener >= 0)
 		close(c->listener);
-	free(c->link);
-	free(c->fd);
 	free(c);
 }

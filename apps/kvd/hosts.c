@@ -2,14 +2,12 @@
 #include <errno.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "app_fail.h"
-#include "crpc_kv_server.h"
 #include "hosts.h"
 
 #define LINE_MAX_BYTES 512
@@ -99,28 +97,16 @@ kvd_hosts_read(struct kvd_hosts *h, const char *path)
 	char line[LINE_MAX_BYTES];
 	int rc = 0;
 
-	*h = (struct kvd_hosts){0};
+	h->n = 0;
 	if (f == NULL)
 		return app_fail("--hosts: %s cannot be read: %s", path, strerror(errno));
-	h->host = calloc(CRPC_KV_RANKS_MAX, sizeof(*h->host));
-	if (h->host == NULL)
-		rc = app_fail("no memory for the hosts");
 	while (rc == 0 && fgets(line, sizeof(line), f) != NULL)
 		rc = line_read(h, path, ++number, line);
 	if (rc == 0 && (ferror(f) || h->n == 0))
 		rc = app_fail(
 			"%s: expected a line HOST[:PORT] for each rank, found none", path);
 	fclose(f);
-	if (rc != 0)
-		kvd_hosts_fini(h);
 	return rc;
-}
-
-void
-kvd_hosts_fini(struct kvd_hosts *h)
-{
-	free(h->host);
-	*h = (struct kvd_hosts){0};
 }
 
 struct addrinfo *

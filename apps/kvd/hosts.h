@@ -12,6 +12,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "crpc_kv_server.h"
+
 #define KVD_PORT 4950
 
 struct kvd_host {
@@ -21,13 +23,11 @@ struct kvd_host {
 
 struct kvd_hosts {
 	uint32_t n;
-	struct kvd_host *host;
+	struct kvd_host host[CRPC_KV_RANKS_MAX];
 };
 
-/** Read a file. @return 0, or APP_EXIT_USAGE after one line on stderr; then there is none. */
+/** Read a file. @return 0, or APP_EXIT_USAGE after one line on stderr. */
 int kvd_hosts_read(struct kvd_hosts *h, const char *path);
-
-void kvd_hosts_fini(struct kvd_hosts *h);
 
 /**
  * The rank whose line is an address of this host.

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <stdlib.h>
 
 #include <rte_launch.h>
 #include <rte_lcore.h>
@@ -71,7 +70,7 @@ loop_main(void *arg)
 	return 0;
 }
 
-int
+void
 kvd_loops_start(struct kvd_loops *l, struct crpc_kv_server *s, uint32_t daemons,
 	enum crpc_idle_policy policy)
 {
@@ -81,9 +80,6 @@ kvd_loops_start(struct kvd_loops *l, struct crpc_kv_server *s, uint32_t daemons,
 
 	*l = (struct kvd_loops){
 		.n = (uint32_t)crpc_max(crpc_min(workers, daemons), 1), .on_main = workers == 0};
-	l->loop = aligned_alloc(CRPC_CACHE_GUARD, l->n * sizeof(*l->loop));
-	if (l->loop == NULL)
-		return -ENOMEM;
 	for (uint32_t i = 0; i < l->n; i++)
 		l->loop[i] = (struct kvd_loop){.lcore = worker(i), .idle.policy = policy};
 	for (uint32_t i = 0; i < daemons; i++) {
@@ -99,7 +95,6 @@ kvd_loops_start(struct kvd_loops *l, struct crpc_kv_server *s, uint32_t daemons,
 	for (uint32_t i = 0; i < l->n; i++)
 		if (kvd_loop_pause(l, i) == 0)
 			kvd_loop_resume(l, i);
-	return 0;
 }
 
 void

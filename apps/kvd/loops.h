@@ -34,7 +34,7 @@ struct kvd_loop {
 } crpc_aligned(CRPC_CACHE_GUARD);
 
 struct kvd_loops {
-	struct kvd_loop *loop;
+	struct kvd_loop loop[CRPC_KV_DAEMONS_MAX];
 	uint32_t n;
 	bool on_main; /**< The control thread runs them, or they have ended. */
 };
@@ -42,13 +42,8 @@ struct kvd_loops {
 /** The lcore that a daemon gets. */
 unsigned int kvd_loops_lcore(uint32_t daemon, uint32_t daemons);
 
-/**
- * Give every daemon a loop and let them run.
- *
- * @return
- *   0 or -ENOMEM.
- */
-int kvd_loops_start(struct kvd_loops *l, struct crpc_kv_server *s, uint32_t daemons,
+/** Give every daemon a loop and let them run. */
+void kvd_loops_start(struct kvd_loops *l, struct crpc_kv_server *s, uint32_t daemons,
 	enum crpc_idle_policy policy);
 
 /** Without worker lcores: run the daemons for a millisecond. Else, and after the end, nothing. */

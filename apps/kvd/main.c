@@ -373,9 +373,8 @@ run(struct kvd *k)
 	if (rc != 0)
 		return rc;
 	begin_events(k);
-	if (kvd_loops_start(&k->loops, k->server, k->hello.daemons,
-		    app_lcore_idle(k->conf.idle, k->shared, &k->cores, true)) != 0)
-		return app_fail("no memory for the loops");
+	kvd_loops_start(&k->loops, k->server, k->hello.daemons,
+		app_lcore_idle(k->conf.idle, k->shared, &k->cores, true));
 	serve(k);
 	drain(k);
 	kvd_loops_stop(&k->loops);
@@ -409,11 +408,9 @@ main(int argc, char **argv)
 		rc = run(&k);
 		kvd_cluster_free(k.cluster);
 		crpc_kv_server_free(k.server);
-		free(k.loops.loop);
 		app_eal_stop();
 		app_boot_close(&k.boot);
 	}
-	kvd_hosts_fini(&k.hosts);
 	kvd_config_fini(&k.conf);
 	return rc;
 }

@@ -240,10 +240,6 @@ slice_clocked(struct call_lane *l)
 	static struct crpc_hist hist;
 	int rc;
 
-	if (l->hist == NULL)
-		l->hist = calloc(APP_STATES, sizeof(*l->hist));
-	if (l->hist == NULL)
-		return app_lane_fail(&l->base, -ENOMEM, "no memory");
 	crpc_hist_reset(&hist);
 	l->slice_hist = &hist;
 	rc = app_lane_slice(&l->base);
@@ -335,20 +331,12 @@ call_add(struct rpb_run *run, struct app_group *g, const struct app_case *c)
 	return l;
 }
 
-static void
-group_fini(struct app_group *g)
-{
-	for (uint32_t i = 0; i < g->n; i++)
-		free(((struct call_lane *)g->lane[i])->hist);
-	app_group_fini(g);
-}
-
 int
 call_run(struct app_group *g)
 {
 	int rc = g->n == 0 ? 0 : app_group_run(g);
 
-	group_fini(g);
+	app_group_fini(g);
 	return rc;
 }
 
@@ -364,7 +352,7 @@ call_hist(const struct app_group *g, const struct app_lane *l, struct crpc_hist 
 	const struct crpc_hist *mine = ((const struct call_lane *)l)->hist;
 
 	crpc_hist_reset(hist);
-	for (uint32_t i = 0; mine != NULL && i < APP_STATES; i++)
+	for (uint32_t i = 0; i < APP_STATES; i++)
 		if (g->trial.state == APP_STATE_MIXED || i == (uint32_t)g->trial.state)
 			crpc_hist_merge(hist, &mine[i]);
 	return hist->count != 0;
@@ -397,7 +385,7 @@ call_targets(struct rpb_run *run, const struct call_goals *goals, uint32_t n,
 		if (rc == 0)
 			rc = app_out_targets(&run->party->out, &g[i].trial, goals[i].target,
 				CRPC_DIM(goals->target), fill, &g[i]);
-		group_fini(&g[i]);
+		app_group_fini(&g[i]);
 	}
 	fflush(stdout);
 	free(g);

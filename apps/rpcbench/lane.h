@@ -174,7 +174,7 @@ struct call_lane {
 	bool check;
 	struct crpc_hist *slice_hist;
 	/* results */
-	struct crpc_hist *hist; /**< --percentiles: ticks of each call, by APP_STATES. */
+	struct crpc_hist hist[APP_STATES]; /**< --percentiles: ticks of each call. */
 	uint64_t counted; /**< --counters: calls meanwhile. */
 	struct lane_ledger at[APP_SIDES];                     /**< Since the devices were opened. */
 	struct lane_ledger sum[APP_SIDES]; /**< Of the slices, from rest to rest, together, */

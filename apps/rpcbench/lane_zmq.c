@@ -37,17 +37,17 @@ struct zmq_server {
 	void *context;
 	void *router;
 	uint32_t size;
-	uint8_t *mem;
+	uint8_t mem[];
 };
 
 static int
 server_open(struct app_lane *l, int side)
 {
-	struct zmq_server *s = app_lane_state(l, 1, sizeof(*s));
+	struct zmq_server *s = app_lane_state(l, 1, sizeof(*s) + l->c->size);
 	const char *name = l->way == &lane_zmq_ipc.base ? l->c->name : NULL;
 
-	if (s == NULL || (s->mem = malloc(l->c->size)) == NULL)
-		return app_lane_fail(l, -ENOMEM, "no memory");
+	if (s == NULL)
+		return -ENOMEM;
 	s->size = l->c->size;
 	s->context = context_new(1);
 	s->router = app_zmq_socket(s->context, ZMQ_ROUTER, WAIT_MS);
@@ -194,7 +194,6 @@ server_close(struct app_lane *l, int side)
 	struct zmq_server *s = l->state[1];
 
 	app_zmq_end(s->context, s->router, NULL);
-	free(s->mem);
 	free(s);
 }
 

@@ -81,15 +81,19 @@ net_ledger_of(const struct crpc_rdma *dev, struct lane_ledger *l)
 	struct crpc_rdma_stats s;
 	struct crpc_rdma_card card;
 
+	l->card = crpc_rdma_card_get(dev, &card) == 0;
+	if (l->card) {
+		l->n[LANE_DOORBELLS] = card.doorbells;
+		l->n[LANE_WQEBBS] = card.wqebbs;
+		l->n[LANE_CQES] = card.cqes;
+		l->n[LANE_PCIE_BYTES] = card.pcie_bytes;
+		l->n[LANE_PACKETS] = card.packets;
+		return;
+	}
 	crpc_rdma_stats_get(dev, &s);
 	l->n[LANE_DOORBELLS] = s.doorbells;
 	l->n[LANE_WQEBBS] = s.wqebbs;
 	l->n[LANE_CQES] = s.send_cqes + s.recv_cqes + s.error_cqes;
-	l->card = crpc_rdma_card_get(dev, &card) == 0;
-	if (l->card) {
-		l->n[LANE_PCIE_BYTES] = card.pcie_bytes;
-		l->n[LANE_PACKETS] = card.packets;
-	}
 }
 
 const uint8_t *

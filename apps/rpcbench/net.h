@@ -32,7 +32,7 @@ const uint8_t *net_peer(struct app_lane *l, int side);
 		.base = APP_WAY(text, family##_open, family##_meet, family##_close),               \
 		.unit = what,                                                                      \
 		.step = turn,                                                                      \
-		.ledger = family##_ledger,                                                         \
+		.ledger = messages_ledger,                                                         \
 	}
 
 #endif

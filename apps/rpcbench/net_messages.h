@@ -12,6 +12,11 @@
  * back.
  */
 
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "crpc_log.h"
 #include "net.h"
 
 #define MESSAGES 32u
@@ -19,11 +24,45 @@
 
 struct messages {
 	struct lane_end base;
+	struct crpc_rdma *dev;
+	struct crpc_rdma_mr mr; /* Of buf. */
 	uint64_t posted;
 	uint64_t ended;    /* Client: seen by the server. Server: seen, */
 	uint64_t credited; /* and reported to the peer. */
-	uint64_t *buf;     /* What is sent. */
+	uint64_t *buf;     /* What is sent, at its begin. */
 };
+
+/* Open a device, and register so many bytes of memory or a page: 0 or -errno. */
+static int
+messages_open(struct messages *s, size_t len)
+{
+	struct crpc_rdma_conf conf = {.device = net_device(), .cq_depth = 8192};
+
+	len = crpc_align_up(crpc_max(len, 1u), 4096);
+	s->buf = aligned_alloc(4096, len);
+	if (s->buf == NULL)
+		return -ENOMEM;
+	memset(s->buf, 0, len);
+	s->dev = crpc_rdma_open(&conf);
+	return s->dev == NULL ? -errno : crpc_rdma_mr_reg(s->dev, s->buf, len, &s->mr);
+}
+
+static void
+messages_close(struct messages *s)
+{
+	if (s->mr.addr != NULL)
+		crpc_rdma_mr_dereg(s->dev, &s->mr);
+	crpc_rdma_close(s->dev);
+	free(s->buf);
+	free(s);
+}
+
+static void
+messages_ledger(const struct lane_end *e, struct lane_ledger *l)
+{
+	*l = (struct lane_ledger){0};
+	net_ledger_of(((const struct messages *)e)->dev, l);
+}
 
 /*
  * Post n messages of len bytes, the first of them with this number, the last of them signalled: how

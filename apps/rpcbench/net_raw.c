@@ -3,12 +3,6 @@
  * Single work requests through lib/rdma: what a message costs that has a WQE of its own. A message
  * is a WRITE WITH IMMEDIATE, inline; the immediate is its number.
  */
-#include <errno.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "crpc_log.h"
-
 /* The number is in the immediate. */
 #define CREDIT_LEN 0
 #include "net_messages.h"
@@ -22,9 +16,7 @@ struct raw_addr {
 
 struct net_raw {
 	struct messages base;
-	struct crpc_rdma *dev;
 	struct crpc_rdma_qp *qp;
-	struct crpc_rdma_mr mr;
 	struct raw_addr peer;
 };
 
@@ -34,32 +26,20 @@ raw_close(struct app_lane *l, int side)
 	struct net_raw *s = l->state[side];
 
 	crpc_rdma_qp_free(s->qp);
-	if (s->mr.addr != NULL)
-		crpc_rdma_mr_dereg(s->dev, &s->mr);
-	crpc_rdma_close(s->dev);
-	free(s->base.buf);
-	free(s);
+	messages_close(&s->base);
 }
 
 static int
 raw_make(const struct app_case *c, struct net_raw *s)
 {
-	struct crpc_rdma_conf conf = {.device = net_device(), .cq_depth = 8192};
 	struct crpc_rdma_qp_conf qp = {.sq_depth = NET_DEPTH_MAX,
 		.rq_depth = 2 * NET_DEPTH_MAX,
 		.inline_max = c->size <= 256 ? c->size : 0};
-	size_t len = crpc_max(c->size, 4096u);
+	int rc = messages_open(&s->base, c->size);
 
-	s->base.buf = aligned_alloc(4096, (len + 4095) & ~(size_t)4095);
-	if (s->base.buf == NULL)
-		return -ENOMEM;
-	memset(s->base.buf, 0, len);
-	s->dev = crpc_rdma_open(&conf);
-	if (s->dev == NULL)
-		return -errno;
-	if (crpc_rdma_mr_reg(s->dev, s->base.buf, len, &s->mr) != 0)
-		return -ENOMEM;
-	s->qp = crpc_rdma_qp_create(s->dev, &qp);
+	if (rc != 0)
+		return rc;
+	s->qp = crpc_rdma_qp_create(s->base.dev, &qp);
 	return s->qp != NULL ? 0 : -errno;
 }
 
@@ -73,7 +53,7 @@ raw_open(struct app_lane *l, int side)
 	if (rc != 0)
 		return app_lane_fail(l, rc, "%s", crpc_log_last());
 	mine.raddr = (uint64_t)(uintptr_t)s->base.buf;
-	mine.rkey = s->mr.rkey;
+	mine.rkey = s->base.mr.rkey;
 	crpc_rdma_qp_addr(s->qp, mine.qp);
 	memcpy(l->addr[side].bytes, &mine, sizeof(mine));
 	l->addr[side].len = NET_ADDR_LEN;
@@ -108,7 +88,7 @@ message_post(struct lane_end *e, uint32_t len, uint32_t n, uint64_t number)
 			.imm = (uint32_t)number + i,
 			.raddr = s->peer.raddr,
 			.rkey = (uint32_t)s->peer.rkey,
-			.sge = {{.addr = s->base.buf, .len = len, .lkey = s->mr.lkey}}};
+			.sge = {{.addr = s->base.buf, .len = len, .lkey = s->base.mr.lkey}}};
 	return crpc_rdma_post(s->qp, wr, (uint16_t)n);
 }
 
@@ -117,7 +97,7 @@ message_poll(struct lane_end *e, uint32_t *sends, uint32_t *recvs, uint32_t *num
 {
 	struct net_raw *s = (struct net_raw *)e;
 	struct crpc_rdma_cqe cqe[CRPC_BURST_MAX];
-	uint16_t n = crpc_rdma_poll(s->dev, cqe, CRPC_BURST_MAX);
+	uint16_t n = crpc_rdma_poll(s->base.dev, cqe, CRPC_BURST_MAX);
 
 	for (uint16_t i = 0; i < n; i++) {
 		if (cqe[i].type == CRPC_RDMA_CQE_SEND) {
@@ -142,7 +122,7 @@ bulk_step(struct lane_end *e, bool more, uint8_t op)
 		.num_sge = 1,
 		.raddr = s->peer.raddr,
 		.rkey = (uint32_t)s->peer.rkey,
-		.sge = {{.addr = s->base.buf, .len = e->conf.size, .lkey = s->mr.lkey}}};
+		.sge = {{.addr = s->base.buf, .len = e->conf.size, .lkey = s->base.mr.lkey}}};
 	uint32_t sends = 0, recvs = 0, number;
 
 	message_poll(e, &sends, &recvs, &number);
@@ -164,15 +144,6 @@ static uint32_t
 read_step(struct lane_end *e, uint64_t now, bool more)
 {
 	return bulk_step(e, more, CRPC_RDMA_READ);
-}
-
-static void
-raw_ledger(const struct lane_end *e, struct lane_ledger *l)
-{
-	const struct net_raw *s = (const struct net_raw *)e;
-
-	*l = (struct lane_ledger){0};
-	net_ledger_of(s->dev, l);
 }
 
 NET_WAY(net_write_imm, raw, "write_imm", LANE_RATE, rate_step);

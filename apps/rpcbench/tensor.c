@@ -176,15 +176,11 @@ pass_all(struct tensor_lane *l, double (*sample)[PASSES_MAX])
 static int
 client_turn(struct tensor_lane *l)
 {
-	double(*sample)[PASSES_MAX] = calloc(TENSOR_STAGES, sizeof(*sample));
-	int n;
+	static double sample[TENSOR_STAGES][PASSES_MAX];
+	int n = pass_all(l, sample);
 
-	if (sample == NULL)
-		return tensor_fail(l, -ENOMEM, "no memory");
-	n = pass_all(l, sample);
 	for (uint32_t stage = 0; n > 0 && stage < TENSOR_STAGES; stage++)
 		l->report[0].us[stage] = app_median(sample[stage], (uint32_t)n);
-	free(sample);
 	return n < 0 ? n : 1;
 }
 

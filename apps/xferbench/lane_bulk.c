@@ -179,13 +179,7 @@ bulk_meet(struct app_lane *l, int side)
 	return rc == 0 ? 0 : app_lane_fail(l, rc, "connect: %s", crpc_log_last());
 }
 
-static uint32_t
-path_flag(uint32_t path)
-{
-	static const uint32_t flag[XB_PATHS] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
-
-	return flag[path];
-}
+static const uint32_t path_flag[XB_PATHS] = {CRPC_BULK_EAGER, CRPC_BULK_WRITE, CRPC_BULK_READ};
 
 crpc_inline int
 bulk_post(struct app_lane *l, int side, bool recv, uint64_t tag, uint8_t *p)
@@ -198,10 +192,10 @@ bulk_post(struct app_lane *l, int side, bool recv, uint64_t tag, uint8_t *p)
 		p = xb_place(l->c, e->device, tag);
 	if (recv)
 		rc = crpc_bulk_irecv(
-			e->wire.conn, now, tag, p, l->c->size, path_flag(l->c->path), 0, &req);
+			e->wire.conn, now, tag, p, l->c->size, path_flag[l->c->path], 0, &req);
 	else
 		rc = crpc_bulk_isend(
-			e->wire.conn, now, tag, p, l->c->size, path_flag(l->c->path), 0, &req);
+			e->wire.conn, now, tag, p, l->c->size, path_flag[l->c->path], 0, &req);
 	return rc == 0 || rc == -EAGAIN
 		? rc
 		: app_lane_fail(l, rc, "request: %s: %s", strerror(-rc), crpc_log_last());

@@ -329,12 +329,6 @@ crpc_bulk_conn_reset(struct crpc_bulk_conn *conn)
 	return 0;
 }
 
-int
-crpc_bulk_conn_status(const struct crpc_bulk_conn *conn)
-{
-	return conn->err;
-}
-
 void
 crpc_bulk_pool(const struct crpc_bulk_conn *conn, uint32_t *sends, uint32_t *recvs)
 {

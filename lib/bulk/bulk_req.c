@@ -283,14 +283,6 @@ crpc_bulk_test_burst(struct crpc_bulk *b, struct crpc_bulk_result *result, uint1
 	return i;
 }
 
-enum crpc_bulk_state
-crpc_bulk_state(const struct crpc_bulk *b, uint64_t handle)
-{
-	const struct bulk_req *req = handle_find(b, handle);
-
-	return req != NULL ? (enum crpc_bulk_state)req->state : CRPC_BULK_FREE;
-}
-
 /* ---- deadlines ---- */
 
 static bool

@@ -44,6 +44,15 @@ struct window {
 	uint64_t bits[WINDOW_CHUNKS / 64];
 };
 
+/** State of a request. */
+enum bulk_state {
+	CRPC_BULK_FREE,
+	CRPC_BULK_POSTED,
+	CRPC_BULK_ACTIVE,
+	CRPC_BULK_TRANSMITTING,
+	CRPC_BULK_DONE,
+};
+
 struct bulk_req {
 	TAILQ_ENTRY(bulk_req) link; /**< Of its connection's lists, or of b->done. */
 	struct crpc_bulk_conn *conn;
@@ -67,7 +76,7 @@ struct bulk_req {
 	uint64_t crc_at; /**< Bytes in crc. */
 	struct window window;
 	uint16_t slot; /**< In the pool. */
-	uint8_t state; /**< enum crpc_bulk_state. */
+	uint8_t state; /**< enum bulk_state. */
 	uint8_t path;
 	bool recv;
 	bool offered;  /**< OFFER, recv: ACCEPT, was sent. */

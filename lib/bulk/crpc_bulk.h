@@ -144,15 +144,6 @@ struct crpc_bulk_conn; /**< One connection to one peer. */
  *  has room for crpc_unpack_out_len(op, len). */
 #define CRPC_BULK_CONVERT(op) ((uint32_t)(op) << 8)
 
-/** State of a request. */
-enum crpc_bulk_state {
-	CRPC_BULK_FREE,
-	CRPC_BULK_POSTED,
-	CRPC_BULK_ACTIVE,
-	CRPC_BULK_TRANSMITTING,
-	CRPC_BULK_DONE,
-};
-
 /** One device with its context. */
 struct crpc_bulk_port {
 	/** With room for its rails in max_eps. Each takes five times ring_size, of which 16 KiB are
@@ -335,9 +326,6 @@ void crpc_bulk_conn_shutdown(struct crpc_bulk_conn *conn);
  */
 int crpc_bulk_conn_reset(struct crpc_bulk_conn *conn);
 
-/** 0, -ENOTCONN (not connected yet), or why it broke: -ECONNRESET, -EPROTO, -ETIMEDOUT. */
-int crpc_bulk_conn_status(const struct crpc_bulk_conn *conn);
-
 /**
  * Send a message.
  *
@@ -360,7 +348,8 @@ int crpc_bulk_conn_status(const struct crpc_bulk_conn *conn);
  *   Set on success: the request's handle.
  * @return
  *   0: it will end exactly once. -EAGAIN: the pool is empty, nothing was taken. -EINVAL, -EMSGSIZE.
- *   -ENOTCONN or as crpc_bulk_conn_status(). As crpc_mrcache_get() if buf cannot be registered.
+ *   -ENOTCONN: not connected yet; -ECONNRESET, -EPROTO, -ETIMEDOUT: why the connection broke. As
+ *   crpc_mrcache_get() if buf cannot be registered.
  */
 int crpc_bulk_isend(struct crpc_bulk_conn *conn, uint64_t now_ns, uint64_t tag, const void *buf,
 		uint64_t len, uint32_t flags, uint64_t cookie, uint64_t *req);
@@ -408,9 +397,6 @@ int crpc_bulk_test(struct crpc_bulk *b, uint64_t req, struct crpc_bulk_result *r
  *   How many; 0 is normal.
  */
 uint16_t crpc_bulk_test_burst(struct crpc_bulk *b, struct crpc_bulk_result *result, uint16_t n);
-
-/** The state of a request; CRPC_BULK_FREE: no such request. */
-enum crpc_bulk_state crpc_bulk_state(const struct crpc_bulk *b, uint64_t req);
 
 /**
  * Give up a request. It ends with -ECANCELED, at the peer too if it was matched, when nothing

@@ -213,20 +213,14 @@ crpc_kv_delete(struct crpc_kv *kv, const void *key, const struct crpc_kv_how *ho
 static int32_t
 status_of(uint8_t status)
 {
-	switch (status) {
-	case CRPC_KV_OK:
-		return 0;
-	case CRPC_KV_NOT_FOUND:
-		return -ENOENT;
-	case CRPC_KV_MISMATCH:
-		return -ESTALE;
-	case CRPC_KV_NO_SPACE:
-		return -ENOSPC;
-	case CRPC_KV_BAD_REQUEST:
-		return -EINVAL;
-	default:
-		return -EPROTO;
-	}
+	static const int32_t errnos[] = {
+		[CRPC_KV_NOT_FOUND] = -ENOENT,
+		[CRPC_KV_BAD_REQUEST] = -EINVAL,
+		[CRPC_KV_NO_SPACE] = -ENOSPC,
+		[CRPC_KV_MISMATCH] = -ESTALE,
+	};
+
+	return status < CRPC_DIM(errnos) ? errnos[status] : -EPROTO;
 }
 
 static void

@@ -46,18 +46,6 @@ _Static_assert(sizeof(struct item) == 16, "file format");
 /* Bytes that copy() leaves in memory for write(). */
 #define BUFFER_BYTES (2u << 20)
 
-/* A file that is read. */
-struct stream {
-	FILE *file;
-	bool bad;
-};
-
-static void
-get(struct stream *st, void *data, size_t len)
-{
-	st->bad |= fread(data, 1, len, st->file) != len;
-}
-
 /* Its place, and beside it. */
 static void
 names_make(struct kv_snapshot *snap)
@@ -430,8 +418,7 @@ is_of_owner(const struct head *head, const struct kv_item *it)
 
 /* The items of a file that is whole; what they say is checked all the same. */
 static int
-items_get(struct stream *st, struct kv_store *s, const struct head *head, const char *path,
-	uint8_t *value)
+items_get(FILE *file, struct kv_store *s, const struct head *head, const char *path, uint8_t *value)
 {
 	uint8_t key[CRPC_KV_KEY_MAX];
 	struct kv_item it = {.key = key, .value = value};
@@ -439,11 +426,9 @@ items_get(struct stream *st, struct kv_store *s, const struct head *head, const 
 	int rc;
 
 	for (uint64_t i = 0; i < head->items; i++) {
-		get(st, &item, sizeof(item));
-		st->bad |= item.len < CRPC_KV_VALUE_MIN || item.len > CRPC_KV_VALUE_MAX;
-		get(st, key, head->key_size);
-		get(st, value, st->bad ? 0 : item.len);
-		if (st->bad)
+		if (fread(&item, sizeof(item), 1, file) != 1 || item.len < CRPC_KV_VALUE_MIN ||
+			item.len > CRPC_KV_VALUE_MAX || fread(key, head->key_size, 1, file) != 1 ||
+			fread(value, item.len, 1, file) != 1)
 			return crpc_fail(-EBADMSG,
 				"snapshot %s: item %" PRIu64 " of %" PRIu64 " is not in order",
 				path, i, head->items);
@@ -464,7 +449,7 @@ items_get(struct stream *st, struct kv_store *s, const struct head *head, const 
 				"or conf.value_max is needed",
 				path, i, head->items, item.len);
 	}
-	if (ftell(st->file) + (long)sizeof(uint32_t) != (long)head->bytes)
+	if (ftell(file) + (long)sizeof(uint32_t) != (long)head->bytes)
 		return crpc_fail(-EBADMSG, "snapshot %s: more follows its %" PRIu64 " items", path,
 			head->items);
 	__crpc_kv_store_version_raise(s, head->newest);
@@ -474,31 +459,29 @@ items_get(struct stream *st, struct kv_store *s, const struct head *head, const 
 static int64_t
 file_read(struct kv_snapshot *snap, struct kv_store *s, FILE *file)
 {
-	struct stream st = {.file = file};
 	const char *path = snap->name;
 	struct head head;
+	struct stat st;
+	uint64_t bytes;
 	uint8_t *value;
-	long bytes;
 	int rc;
 
-	if (fseek(file, 0, SEEK_END) != 0)
-		return -EIO;
-	bytes = ftell(file);
-	rewind(file);
-	get(&st, &head, sizeof(head));
-	if (st.bad || bytes < (long)(sizeof(head) + sizeof(uint32_t)))
-		return crpc_fail(-EBADMSG, "snapshot %s: %ld bytes are none", path, bytes);
-	rc = head_check(snap, &head, (uint64_t)bytes);
+	if (fstat(fileno(file), &st) != 0)
+		return -errno;
+	bytes = (uint64_t)st.st_size;
+	if (fread(&head, sizeof(head), 1, file) != 1 || bytes < sizeof(head) + sizeof(uint32_t))
+		return crpc_fail(
+			-EBADMSG, "snapshot %s: %" PRIu64 " bytes are none", path, bytes);
+	rc = head_check(snap, &head, bytes);
 	if (rc != 0)
 		return rc;
-	if (!is_whole(fileno(file), (uint64_t)bytes))
+	/* Read beside the stream, which goes on behind the head. */
+	if (!is_whole(fileno(file), bytes))
 		return crpc_fail(
 			-EBADMSG, "snapshot %s: its checksum is wrong: it was changed", path);
-	if (fseek(file, sizeof(head), SEEK_SET) != 0)
-		return -EIO;
 	snap->generation = crpc_max(head.generation, 1u);
 	value = malloc(CRPC_KV_VALUE_MAX);
-	rc = value == NULL ? -ENOMEM : items_get(&st, s, &head, path, value);
+	rc = value == NULL ? -ENOMEM : items_get(file, s, &head, path, value);
 	free(value);
 	return rc == 0 ? (int64_t)head.items : rc;
 }

@@ -164,7 +164,19 @@ static const struct crpc_unpack_ops tool_ops = {
 static inline int
 rig_status(int side)
 {
-	return crpc_bulk_conn_status(rig.conn[side]);
+	return rig.conn[side]->err;
+}
+
+/* CRPC_BULK_FREE: there is no such request. */
+static inline enum bulk_state
+rig_state(int side, uint64_t handle)
+{
+	const struct bulk_req *req = rig.conn[side]->req;
+	const struct bulk_req *end = req + 2 * rig.b[side]->conf.requests;
+
+	while (req < end && req->handle != handle)
+		req++;
+	return req < end ? (enum bulk_state)req->state : CRPC_BULK_FREE;
 }
 
 static inline const struct crpc_bulk_stats *
@@ -470,8 +482,8 @@ job_middle(const struct job *j)
 {
 	for (uint32_t i = 0; i < 10000; i++) {
 		rig_turn((int)i & 1);
-		if (crpc_bulk_state(rig.b[0], j->send) == CRPC_BULK_TRANSMITTING &&
-			crpc_bulk_state(rig.b[1], j->recv) >= CRPC_BULK_ACTIVE && i > 20)
+		if (rig_state(0, j->send) == CRPC_BULK_TRANSMITTING &&
+			rig_state(1, j->recv) >= CRPC_BULK_ACTIVE && i > 20)
 			return;
 	}
 	fail_msg("it does not begin");

@@ -171,7 +171,7 @@ TEST(early_consumed_is_refused)
 	for (i = 0; i < 8; i++)
 		assert_ok(rig_consumed(chunk[i].token));
 	assert_int_equal(rig_consumed(first.token), -ENOENT);
-	while (crpc_bulk_state(rig.b[1], j.recv) != CRPC_BULK_DONE) {
+	while (rig_state(1, j.recv) != CRPC_BULK_DONE) {
 		rig_turns(2);
 		n = crpc_bulk_chunks(rig.b[1], chunk, 8);
 		for (i = 0; i < n; i++) {
@@ -332,7 +332,7 @@ TEST(bad_arguments_are_refused)
 				 CRPC_BULK_CONVERT(CRPC_UNPACK_BF16_TO_F32), 0, &req),
 		-EINVAL);
 	assert_int_equal(crpc_bulk_cancel(rig.b[0], 0, 12345), -ENOENT);
-	assert_int_equal(crpc_bulk_state(rig.b[0], 12345), CRPC_BULK_FREE);
+	assert_int_equal(rig_state(0, 12345), CRPC_BULK_FREE);
 	assert_int_equal(crpc_bulk_consumed(rig.b[0], 0, 1 << 18), -ENOENT);
 	bad.port[0] = rig.conf[0].port[0];
 	bad.chunk = 5000;
@@ -443,16 +443,16 @@ TEST(states_follow_each_other)
 	rig_init(&small, &small, 1, 1, 14);
 	send = rig_send(0, 1, src, sizeof(src), CRPC_BULK_EAGER);
 	rig_turns(100);
-	assert_int_equal(crpc_bulk_state(rig.b[0], send), CRPC_BULK_POSTED);
+	assert_int_equal(rig_state(0, send), CRPC_BULK_POSTED);
 	assert_int_equal(crpc_bulk_test(rig.b[0], send, result), -EAGAIN);
 	recv = rig_recv(1, 1, dst, sizeof(dst), 0);
-	assert_int_equal(crpc_bulk_state(rig.b[1], recv), CRPC_BULK_ACTIVE);
-	for (uint32_t i = 0; i < 1000 && crpc_bulk_state(rig.b[1], recv) != CRPC_BULK_TRANSMITTING;
+	assert_int_equal(rig_state(1, recv), CRPC_BULK_ACTIVE);
+	for (uint32_t i = 0; i < 1000 && rig_state(1, recv) != CRPC_BULK_TRANSMITTING;
 		i++)
 		rig_turn(i & 1);
-	assert_int_equal(crpc_bulk_state(rig.b[0], send), CRPC_BULK_TRANSMITTING);
+	assert_int_equal(rig_state(0, send), CRPC_BULK_TRANSMITTING);
 	rig_end(send, recv, result);
-	assert_int_equal(crpc_bulk_state(rig.b[0], send), CRPC_BULK_FREE);
+	assert_int_equal(rig_state(0, send), CRPC_BULK_FREE);
 	for (uint32_t i = 0; i < 2; i++) {
 		assert_true(
 			result[i].posted_ns != 0 && result[i].posted_ns <= result[i].matched_ns);

@@ -252,7 +252,7 @@ TEST(slow_engine_succeeds)
 	for (uint32_t i = 0; i < 12; i++) {
 		tool.mode = i % 3 == 0 ? TOOL_FULL : TOOL_HOLDS;
 		rig_turns(500);
-		assert_true(crpc_bulk_state(rig.b[1], j.recv) == CRPC_BULK_TRANSMITTING);
+		assert_true(rig_state(1, j.recv) == CRPC_BULK_TRANSMITTING);
 		/* what is not unpacked holds its slot */
 		assert_true(rig.conn[0]->tx.nslot_free == 0 || i == 0);
 		tool.mode = TOOL_GOES;
@@ -276,7 +276,7 @@ TEST(engine_hangs_in_a_break)
 	assert_true(crpc_unpack_open_jobs(rig.conf[1].engine) != 0);
 	crpc_bulk_conn_shutdown(rig.conn[1]);
 	rig_turns(100);
-	assert_int_equal(crpc_bulk_state(rig.b[1], j.recv), CRPC_BULK_TRANSMITTING);
+	assert_int_equal(rig_state(1, j.recv), CRPC_BULK_TRANSMITTING);
 	job_end(&j);
 	assert_int_equal(tool.stops, 1);
 	assert_int_equal(j.result[1].status, -ECONNRESET);

@@ -366,7 +366,7 @@ TEST(rails_break_and_come_back)
 		}
 	}
 	for (uint32_t k = 0; k < 2; k++) {
-		assert_int_equal(crpc_bulk_conn_status(end[k].conn), 0);
+		assert_int_equal(end[k].conn->err, 0);
 		assert_int_equal(crpc_bulk_stats(end[k].b)->rails_back, 6);
 	}
 	at_rest();

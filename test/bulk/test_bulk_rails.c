@@ -403,7 +403,7 @@ forger_ends(bool announced)
 	forger_lies(id, conf.tx_chunks);
 	rig_progress(0); /* no completion of rail 1 comes before them */
 	rig.w.hold_acks = false;
-	for (uint32_t i = 0; i < 100 && crpc_bulk_state(rig.b[0], send) != CRPC_BULK_DONE; i++) {
+	for (uint32_t i = 0; i < 100 && rig_state(0, send) != CRPC_BULK_DONE; i++) {
 		rig_turn(0);
 		rig_check(false);
 	}

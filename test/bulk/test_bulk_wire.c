@@ -93,7 +93,7 @@ sender_says(void)
 	end.head = bulk_wire_head(BULK_R_END, sizeof(end), msg.head.id);
 	rig_say(1, &end, sizeof(end));
 	rig_progress(0);
-	assert_int_equal(crpc_bulk_state(rig.b[0], req), CRPC_BULK_DONE);
+	assert_int_equal(rig_state(0, req), CRPC_BULK_DONE);
 }
 
 static void

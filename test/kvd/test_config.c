@@ -201,20 +201,17 @@ hosts_of_every_form_are_read(void **state)
 	assert_string_equal(h.host[2].name, "::1");
 	assert_string_equal(h.host[2].port, "6000");
 	assert_string_equal(h.host[4].name, "fe80::1");
-	kvd_hosts_fini(&h);
 
 	file_write("127.0.0.1\n192.0.2.1\n");
 	assert_int_equal(kvd_hosts_read(&h, path), 0);
 	assert_int_equal(kvd_hosts_find(&h, path, &rank), 0);
 	assert_int_equal(rank, 0);
-	kvd_hosts_fini(&h);
 
 	file_write("127.0.0.1:1\n127.0.0.1:2\n");
 	assert_int_equal(kvd_hosts_read(&h, path), 0);
 	SAID(said, rc = kvd_hosts_find(&h, path, &rank));
 	assert_int_equal(rc, APP_EXIT_USAGE);
 	one_line_with(said, "found 2; give --rank N");
-	kvd_hosts_fini(&h);
 }
 
 static void
@@ -227,7 +224,6 @@ refused_hosts(const char *text, const char *words)
 	file_write(text);
 	SAID(said, rc = kvd_hosts_read(&h, path));
 	assert_int_equal(rc, APP_EXIT_USAGE);
-	assert_null(h.host);
 	one_line_with(said, words);
 }
 

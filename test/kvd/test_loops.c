@@ -56,8 +56,7 @@ crpc_kv_server_daemon(struct crpc_kv_server *s, uint32_t daemon)
 static void
 a_loop_that_has_ended_takes_no_turn(void **state)
 {
-	struct kvd_loop loop = {.daemons = 1};
-	struct kvd_loops loops = {.loop = &loop, .n = 1, .on_main = true};
+	struct kvd_loops loops = {.loop = {{.daemons = 1}}, .n = 1, .on_main = true};
 	uint32_t before;
 
 	(void)state;

@@ -109,8 +109,7 @@ crpc_kv_server_snapshot_commit(struct crpc_kv_server *s)
 static void
 a_snapshot_leaves_time_for_other_control_work(void **state)
 {
-	struct kvd_loop loop[2] = {{.daemons = 2}, {.daemons = 1}};
-	struct kvd_loops loops = {.loop = loop, .n = 2};
+	struct kvd_loops loops = {.loop = {{.daemons = 2}, {.daemons = 1}}, .n = 2};
 	struct kvd_saver v = {.path = "none", .loops = &loops, .places = 1};
 	uint32_t before;
 
