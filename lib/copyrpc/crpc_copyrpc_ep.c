@@ -13,7 +13,7 @@
 /* Where rings start: the device has pages in its tables, too. */
 #define PAGE 4096u
 #define SLAB ((size_t)2 << 20)
-#define SMALL (64u << 10)
+#define SMALL (16u << 10)
 
 struct ep_memory {
 	struct crpc_copyrpc_ep ep;
