@@ -83,8 +83,10 @@ def measure(program, ways, size, args=()):
         # Of the fastest slices: each stage's is part of some pass, so none is longer than the longest total.
         longest = row['latency']['max']
         lossy = way == 'tensor_bf16'
-        if lossy != (row['changed'] > 0.9 and 0.0005 < row['error_rms'] <= row['error_max'] <= 1 / 256) or \
-                not lossy and row['changed'] + row['error_max'] != 0:
+        # One element alone may be near one that bf16 has.
+        least = (0.9, 0.0005) if size > 1000 else (0, 0)
+        if lossy and not (row['changed'] >= least[0] and least[1] <= row['error_rms'] <= row['error_max'] <= 1 / 256) \
+                or not lossy and row['changed'] + row['error_max'] != 0:
             problem(f'{size}: {way} changed {row["changed"]} by {row["error_rms"]} to {row["error_max"]}')
         if not longest > 0 or any(row[f'time_{s}']['min'] > longest for s in STAGES):
             problem(f'{size}: a stage of {way} takes longer than the whole')
