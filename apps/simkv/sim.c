@@ -325,7 +325,9 @@ static int
 run(struct sim_world *w, struct sim_result *r)
 {
 	uint64_t from = SIM_BEGIN_NS + 1000 + (uint64_t)(w->opt->warmup_ms * 1e6);
-	uint64_t to = from + (uint64_t)(w->opt->virtual_ms * 1e6), last = to + DRAIN_NS;
+	uint64_t to = from + (uint64_t)(w->opt->virtual_ms * 1e6);
+	/* A client's core may be busy with all its calls before the last one is made. */
+	uint64_t last = to + DRAIN_NS + 2 * w->opt->depth * w->opt->model.cpu.client / 1000;
 
 	world_start(w);
 	run_until(w, from);
