@@ -16,9 +16,7 @@
 #define CONFIGURATIONS 300000u
 /* Who put the keys that are there at the begin. */
 #define LOADER UINT32_MAX
-/* In place of a key. */
-#define NO_MEMORY UINT64_MAX
-#define US        UINT64_C(1000)
+#define US     UINT64_C(1000)
 
 /* ---- what is drawn ---- */
 
@@ -119,83 +117,81 @@ clock_ns(void)
 	return clock_of->heap[0]->at;
 }
 
-/* Operations, the keys' first values and the restarts of hosts. @return false: no memory. */
-static bool
-history_make(const struct sim_world *w, struct history *h)
+static void
+put_first(struct history *h, uint64_t key, uint64_t value)
 {
-	static const uint8_t kinds[] = {HIST_PUT, HIST_GET, HIST_DEL, HIST_CAS};
-	uint32_t keys = w->load.keys.n;
-	const struct app_history_op *op = w->records->op;
-	uint8_t key[CRPC_KV_KEY_MIN];
-
-	*h = (struct history){
-		.op = calloc(w->records->head->ops + keys * (1u + w->restarts), sizeof(*h->op))};
-	if (h->op == NULL)
-		return false;
-	for (uint32_t id = 0; id < keys; id++) {
-		kv_key_write(key, sizeof(key), id);
-		h->op[h->n++] = (struct hist_op){.key = id,
-			.ret = 1,
-			.client = LOADER,
-			.kind = HIST_PUT,
-			.value = app_word(id, 0, 1),
-			.done = true,
-			.ok = true};
-		for (uint32_t i = 0; i < w->restarts; i++)
-			if (kv_owner(kv_hash(key, sizeof(key)), w->hosts) == w->restart[i].host)
-				h->op[h->n++] = (struct hist_op){.key = id,
-					.call = w->restart[i].died,
-					.ret = w->restart[i].back,
-					.client = LOADER,
-					.kind = HIST_RESTART,
-					.done = true,
-					.ok = true};
-	}
-	for (const struct app_history_op *end = op + w->records->head->ops; op < end; op++)
-		if (op->state != APP_HISTORY_REFUSED)
-			h->op[h->n++] = (struct hist_op){.key = op->key,
-				.call = op->call,
-				.ret = op->state == APP_HISTORY_OPEN ? UINT64_MAX : op->ret,
-				.expected = op->expected,
-				.value = op->value,
-				.found = op->found,
-				.client = op->client,
-				.line = (uint32_t)(op - w->records->op),
-				.kind = kinds[op->kind],
-				.done = op->state != APP_HISTORY_OPEN,
-				.ok = op->state == APP_HISTORY_OK};
-	return hist_sort(h);
+	h->op[h->n++] = (struct hist_op){.key = key,
+		.ret = 1,
+		.client = LOADER,
+		.kind = HIST_PUT,
+		.value = value,
+		.done = true,
+		.ok = true};
 }
 
-/* @return the key of which no order explains what was seen; keys.n: there is none; NO_MEMORY. */
-static uint64_t
-history_check(const struct sim_world *w, uint64_t *undecided)
+static void
+restart(struct history *h, uint64_t key, const struct sim_restart *r)
+{
+	h->op[h->n++] = (struct hist_op){.key = key,
+		.call = r->died,
+		.ret = r->back,
+		.client = LOADER,
+		.kind = HIST_RESTART,
+		.done = true,
+		.ok = true};
+}
+
+/* Operations, the keys' first values and the restarts of hosts. @return NULL, or what is wrong. */
+static const char *
+history_make(const struct sim_world *w, struct history *h)
+{
+	const struct app_records *records = w->records;
+	uint32_t keys = w->load.keys.n;
+	uint8_t key[CRPC_KV_KEY_MIN];
+	const char *wrong = NULL;
+	bool skip;
+
+	*h = (struct history){
+		.op = calloc(records->head->ops + keys * (1u + w->restarts), sizeof(*h->op))};
+	if (h->op == NULL)
+		return "no memory for its history";
+	for (uint32_t id = 0; id < keys; id++) {
+		kv_key_write(key, sizeof(key), id);
+		put_first(h, id, app_word(id, 0, 1));
+		for (uint32_t i = 0; i < w->restarts; i++)
+			if (kv_owner(kv_hash(key, sizeof(key)), w->hosts) == w->restart[i].host)
+				restart(h, id, &w->restart[i]);
+	}
+	for (uint64_t i = 0; i < records->head->ops && wrong == NULL; i++) {
+		wrong = hist_op_read(&records->op[i], &h->op[h->n], &skip);
+		h->op[h->n].line = (uint32_t)i;
+		h->n += !skip;
+	}
+	return wrong == NULL && !hist_sort(h) ? "no memory for its history" : wrong;
+}
+
+/* Whether an order of each key's operations explains what was seen, or none was found in time. */
+static void
+history_check(const struct sim_world *w, uint64_t *undecided, char why[256])
 {
 	struct wgl_report report;
 	struct history h;
-	uint64_t wrong = w->load.keys.n;
+	const char *wrong = history_make(w, &h);
+	enum wgl_verdict verdict;
 	size_t n;
 
-	if (!history_make(w, &h))
-		wrong = NO_MEMORY;
-	for (size_t at = 0; at < h.n && wrong == w->load.keys.n; at += n) {
-		for (n = 1; at + n < h.n && h.op[at + n].key == h.op[at].key;)
-			n++;
-		switch (wgl_check(h.op + at, n, CONFIGURATIONS, &report)) {
-		case WGL_YES:
-			break;
-		case WGL_NO:
-			wrong = h.op[at].key;
-			break;
-		case WGL_NOMEM:
-			wrong = NO_MEMORY;
-			break;
-		case WGL_UNDECIDED:
-			(*undecided)++;
-		}
+	for (size_t at = 0; at < h.n && wrong == NULL && *why == '\0'; at += n) {
+		n = hist_same_key(h.op + at, h.n - at);
+		verdict = wgl_check(h.op + at, n, CONFIGURATIONS, &report);
+		*undecided += verdict == WGL_UNDECIDED;
+		if (verdict == WGL_NO)
+			snprintf(why, 256, "key %" PRIu64 " is not linearizable", h.op[at].key);
+		else if (verdict == WGL_NOMEM)
+			wrong = "no memory for the check of its history";
 	}
+	if (wrong != NULL)
+		snprintf(why, 256, "%s", wrong);
 	free(h.op);
-	return wrong;
 }
 
 /* ---- the verdict ---- */
@@ -223,7 +219,7 @@ was_late(const struct sim_world *w, uint32_t host, char why[256])
 static bool
 is_wrong(struct sim_world *w, const struct sim_result *r, struct sums *s, char why[256])
 {
-	uint64_t key = history_check(w, &s->undecided), no_peer = 0, failed = 0;
+	uint64_t no_peer = 0, failed = 0;
 
 	for (uint64_t i = 0; i < w->records->head->ops; i++)
 		failed += w->records->op[i].state == APP_HISTORY_OPEN ||
@@ -234,12 +230,13 @@ is_wrong(struct sim_world *w, const struct sim_result *r, struct sums *s, char w
 			no_peer += w->opt->connect == APP_CONNECT_START &&
 				crpc_kv_server_peer(w->host[i].server, k) != CRPC_KV_PEER_UP;
 	*why = '\0';
-	s->overflows += w->records->head->lost != 0;
-	if (key == NO_MEMORY)
-		snprintf(why, 256, "no memory for the check of its history");
-	else if (w->records->head->lost == 0 && key != w->load.keys.n)
-		snprintf(why, 256, "key %" PRIu64 " is not linearizable", key);
-	else if (w->unnoticed != 0)
+	if (w->records->head->lost == 0)
+		history_check(w, &s->undecided, why);
+	else
+		s->overflows++;
+	if (*why != '\0')
+		return true;
+	if (w->unnoticed != 0)
 		snprintf(why, 256, "%" PRIu64 " hosts did not notice one that stood still",
 			w->unnoticed);
 	else if (no_peer != 0)

@@ -152,7 +152,7 @@ is_here(const struct sim_host *h, uint64_t now)
 static bool
 has_gone(const struct sim_host *h, const struct sim_host *other, uint64_t now)
 {
-	const struct sim_other *o = &h->other[other - h->world->host];
+	const struct sim_other *o = &h->other[sim_rank(other)];
 
 	return other->dead ? now >= other->died + h->world->opt->notice_ns
 			   : o->epoch != other->epoch;
@@ -162,7 +162,7 @@ has_gone(const struct sim_host *h, const struct sim_host *other, uint64_t now)
 static bool
 look(struct sim_host *h, struct sim_host *other, bool lost, uint64_t now)
 {
-	uint32_t rank = (uint32_t)(other - h->world->host);
+	uint32_t rank = sim_rank(other);
 	bool gone = has_gone(h, other, now);
 	enum crpc_kv_peer state = crpc_kv_server_peer(h->server, rank);
 
@@ -178,7 +178,7 @@ look(struct sim_host *h, struct sim_host *other, bool lost, uint64_t now)
 		sim_watch(h, now);
 	}
 	return crpc_kv_server_peer(h->server, rank) == CRPC_KV_PEER_NEW &&
-		(h->other[rank].reconnect || other->other[h - h->world->host].reconnect);
+		(h->other[rank].reconnect || other->other[sim_rank(h)].reconnect);
 }
 
 static bool
@@ -190,7 +190,7 @@ has_lost(const struct sim_host *h, uint32_t rank)
 static void
 pair_look(struct sim_host *a, struct sim_host *b, uint64_t now)
 {
-	uint32_t rank_a = (uint32_t)(a - a->world->host), rank_b = (uint32_t)(b - a->world->host);
+	uint32_t rank_a = sim_rank(a), rank_b = sim_rank(b);
 	bool lost_a = has_lost(b, rank_a), lost_b = has_lost(a, rank_b);
 	bool wait_a = is_here(a, now) && look(a, b, lost_a, now);
 	bool wait_b = is_here(b, now) && look(b, a, lost_b, now);

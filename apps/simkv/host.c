@@ -321,7 +321,7 @@ sim_host_start(struct sim_host *h)
 {
 	struct sim_world *w = h->world;
 	const struct sim_options *o = w->opt;
-	uint32_t rank = (uint32_t)(h - w->host);
+	uint32_t rank = sim_rank(h);
 	struct crpc_kv_server_conf conf = {
 		.rank = rank,
 		.ranks = w->hosts,

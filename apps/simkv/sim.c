@@ -69,19 +69,20 @@ static void
 run_until(struct sim_world *w, uint64_t end)
 {
 	struct sim_actor *a;
-	uint64_t next;
+	uint64_t next, now;
 
 	while (app_stopped() == 0 && w->rc == 0) {
 		a = w->heap[0];
 		next = crpc_paper_next(&w->net);
-		if (crpc_min(crpc_min(a->at, next), w->look_ns) >= end)
+		now = crpc_min(crpc_min(a->at, next), w->look_ns);
+		if (now >= end)
 			return;
-		if (w->look_ns <= crpc_min(a->at, next)) {
-			sim_fault_turn(w, w->look_ns);
+		if (now == w->look_ns) {
+			sim_fault_turn(w, now);
 			continue;
 		}
-		if (next <= a->at) {
-			crpc_paper_advance(&w->net, next);
+		if (now == next) {
+			crpc_paper_advance(&w->net, now);
 			continue;
 		}
 		sim_actor_turn(a);
@@ -146,7 +147,7 @@ address(struct sim_host *h, uint32_t to, uint8_t blob[ADDRESS_MAX], uint64_t now
 int
 sim_connect(struct sim_host *a, struct sim_host *b, uint64_t now)
 {
-	uint32_t rank_a = (uint32_t)(a - a->world->host), rank_b = (uint32_t)(b - a->world->host);
+	uint32_t rank_a = sim_rank(a), rank_b = sim_rank(b);
 	uint8_t of_a[ADDRESS_MAX], of_b[ADDRESS_MAX];
 	int64_t len_a = address(a, rank_b, of_a, now), len_b = address(b, rank_a, of_b, now);
 	int rc;
@@ -347,6 +348,8 @@ run(struct sim_world *w, struct sim_result *r)
 static void
 world_init(struct sim_world *w, const struct sim_options *o)
 {
+	bool faults = o->fault != NULL || o->chaos != 0;
+
 	*w = (struct sim_world){.opt = o,
 		.hosts = (uint32_t)o->hosts,
 		.rng = o->seed,
@@ -364,16 +367,14 @@ world_init(struct sim_world *w, const struct sim_options *o)
 			.seed = o->seed,
 			.rmw = o->cas,
 			.cas = o->cas,
-			.may_miss = o->delete_ratio > 0 || o->fault != NULL || o->chaos != 0,
+			.may_miss = o->delete_ratio > 0 || faults,
 			.verify = o->verify},
-		.look_ns = UINT64_MAX,
+		.look_ns = faults ? SIM_BEGIN_NS : UINT64_MAX,
 		.records = w->records,
 		.faults = o->faults,
 		.req_max = sizeof(struct kv_req_hdr) + CRPC_KV_KEY_MIN + CRPC_KV_VALUE_MIN +
 			CRPC_KV_EXTRAS_MAX,
 		.resp_max = sizeof(struct kv_resp_hdr) + CRPC_KV_VALUE_MIN};
-	if (o->fault != NULL || o->chaos != 0)
-		w->look_ns = SIM_BEGIN_NS;
 }
 
 int

@@ -142,6 +142,12 @@ struct sim_result {
 	double open_mean;   /**< By Little's law. */
 };
 
+static inline uint32_t
+sim_rank(const struct sim_host *h)
+{
+	return (uint32_t)(h - h->world->host);
+}
+
 /** An actor has something to do at that time, if not before. */
 void sim_wake(struct sim_actor *a, uint64_t at);
 

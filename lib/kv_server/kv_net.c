@@ -36,12 +36,12 @@ sizes_of(const struct crpc_kv_server_conf *c)
 }
 
 static int
-open_device(struct kv_net *net, const struct crpc_kv_server_conf *c, uint32_t eps)
+open_device(struct kv_net *net, const struct crpc_kv_server_conf *c, const struct sizes *size,
+	uint32_t eps)
 {
-	struct sizes size = sizes_of(c);
 	struct crpc_rdma_conf conf = {
 		.device = c->device,
-		.cq_depth = (uint32_t)crpc_pow2_ceil(eps * (uint64_t)(size.sq + size.rq)),
+		.cq_depth = (uint32_t)crpc_pow2_ceil(eps * (uint64_t)(size->sq + size->rq)),
 	};
 	struct crpc_rdma_info info;
 
@@ -112,17 +112,16 @@ make_endpoints(struct kv_net *net, struct kv_peer *p, uint32_t n)
 }
 
 static int
-open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf)
+open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf, const struct sizes *size)
 {
 	uint32_t msg = (uint32_t)crpc_max(kv_req_max(conf), kv_resp_max(conf));
-	struct sizes size = sizes_of(conf);
 	struct crpc_copyrpc_conf c = {
 		.dev = net->dev,
 		.max_eps = net->peers,
-		.ring_size = size.ring,
-		.max_inflight = size.calls,
-		.sq_depth = size.sq,
-		.rq_depth = size.rq,
+		.ring_size = size->ring,
+		.max_inflight = size->calls,
+		.sq_depth = size->sq,
+		.rq_depth = size->rq,
 		.flush = conf->flush,
 		.hold_ns = conf->hold_ns,
 		.initial_pos = conf->initial_pos,
@@ -135,7 +134,7 @@ open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf)
 	net->ctx = crpc_copyrpc_create(&c);
 	if (net->ctx == NULL)
 		return -errno;
-	return net->on_use ? 0 : make_endpoints(net, net->peer, net->peers);
+	return conf->on_use ? 0 : make_endpoints(net, net->peer, net->peers);
 }
 
 int
@@ -144,6 +143,7 @@ __crpc_kv_net_open(struct kv_net *net, const struct crpc_kv_server_conf *c, uint
 {
 	uint32_t owners = c->ranks * c->daemons, lanes = kv_is_large(c) ? KV_NET_LANES : 1;
 	uint32_t eps = (c->ranks - 1) * (c->by_number ? 1 : c->daemons) * lanes;
+	struct sizes size = sizes_of(c);
 	int rc;
 
 	*net = (struct kv_net){
@@ -153,7 +153,6 @@ __crpc_kv_net_open(struct kv_net *net, const struct crpc_kv_server_conf *c, uint
 		.daemons = c->daemons,
 		.lanes = lanes,
 		.by_number = c->by_number,
-		.on_use = c->on_use,
 		.link = c->link,
 		.fate = fate,
 		.req_max = kv_req_max(c),
@@ -161,7 +160,7 @@ __crpc_kv_net_open(struct kv_net *net, const struct crpc_kv_server_conf *c, uint
 	};
 	snprintf(net->silence, sizeof(net->silence), "it did not answer for %.1f s",
 		(double)net->timeout_ns / 1e9);
-	rc = open_device(net, c, eps);
+	rc = open_device(net, c, &size, eps);
 	if (rc != 0)
 		return rc;
 	net->peer = calloc(eps, sizeof(*net->peer));
@@ -170,7 +169,7 @@ __crpc_kv_net_open(struct kv_net *net, const struct crpc_kv_server_conf *c, uint
 	if (rc != 0)
 		return rc;
 	choose_peers(net);
-	return open_endpoints(net, c);
+	return open_endpoints(net, c, &size);
 }
 
 void

@@ -140,7 +140,6 @@ struct kv_net {
 	struct kv_backlog free;
 	uint64_t waited; /**< Requests that ever waited. */
 	bool by_number;
-	bool on_use;
 	struct crpc_copyrpc_ep_conf link;
 	char device[64];
 	char silence[48]; /**< Why a rank that does not answer is lost. */

@@ -185,9 +185,8 @@ lines_read(FILE *in, struct history *h, uint32_t *number_of)
 	return *number_of == 0 ? "it is empty" : NULL;
 }
 
-/* One operation of the binary form; *skip if it had no effect and no meaning. */
-static const char *
-op_read(const struct app_history_op *in, struct hist_op *op, bool *skip)
+const char *
+hist_op_read(const struct app_history_op *in, struct hist_op *op, bool *skip)
 {
 #define BIT(state) (1u << APP_HISTORY_##state)
 	/* What can come of each. */
@@ -239,7 +238,7 @@ binary_ops(FILE *in, uint64_t ops, struct history *h, uint32_t *number_of)
 		++*number_of;
 		if (!grow(h))
 			return "out of memory";
-		wrong = op_read(&op, &h->op[h->n], &skip);
+		wrong = hist_op_read(&op, &h->op[h->n], &skip);
 		if (wrong != NULL)
 			return wrong;
 		h->op[h->n].line = *number_of;
@@ -331,6 +330,16 @@ hist_sort(struct history *h)
 		return false;
 	qsort(h->op, h->n, sizeof(*h->op), by_key_and_call);
 	return true;
+}
+
+size_t
+hist_same_key(const struct hist_op *op, size_t n)
+{
+	size_t i = 1;
+
+	while (i < n && op[i].key == op[0].key)
+		i++;
+	return i;
 }
 
 void

@@ -75,6 +75,19 @@ struct history {
  */
 int hist_read(FILE *in, const char *name, struct history *h);
 
+/**
+ * Read one operation of the binary form.
+ *
+ * @param skip
+ *   Set if it had no effect and no meaning.
+ * @return
+ *   NULL, or what is wrong with it.
+ */
+const char *hist_op_read(const struct app_history_op *in, struct hist_op *op, bool *skip);
+
+/** Operations of the same key from op[0] on, of @p n that are sorted. */
+size_t hist_same_key(const struct hist_op *op, size_t n);
+
 /** Order by key, then by call. @return false: there is no memory. */
 bool hist_sort(struct history *h);
 

@@ -47,17 +47,6 @@ struct result {
 	uint64_t ops, keys, configurations, wrong, undecided;
 };
 
-/* Operations of the same key from op[0] on. */
-static size_t
-same_key(const struct hist_op *op, size_t n)
-{
-	size_t i = 1;
-
-	while (i < n && op[i].key == op[0].key)
-		i++;
-	return i;
-}
-
 /* The answer that cannot be, and all that overlaps it or ended just before it. */
 static void
 explain(const struct hist_op *op, size_t n, const struct wgl_report *report)
@@ -91,7 +80,7 @@ check(const struct history *h, struct result *r)
 	size_t at, n;
 
 	for (at = 0; at < h->n; at += n) {
-		n = same_key(h->op + at, h->n - at);
+		n = hist_same_key(h->op + at, h->n - at);
 		r->keys++;
 		r->ops += n;
 		switch (wgl_check(h->op + at, n, max, &report)) {
