@@ -6,6 +6,7 @@
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/uio.h>
 
 #include "crpc_idle.h"
@@ -170,8 +171,9 @@ state_stop(void *state)
 	struct state *s = state;
 	int rc = crpc_unpack_stop(s->u);
 
-	for (uint32_t i = 0; i < JOBS; i++)
-		s->job[i].taken &= rc != 0;
+	/* Of a chunk that was stopped, no part is asked for again. */
+	if (rc == 0)
+		memset(s->job, 0, sizeof(s->job));
 	return rc;
 }
 
