@@ -122,6 +122,7 @@ answer(struct answer *a, const union request *r)
 {
 	uint32_t op = RDMA_NL_GET_OP(r->hdr.nlmsg_type), n = asked(r, RDMA_NLDEV_ATTR_DEV_INDEX);
 	bool dump = is_dump(r), port = op == RDMA_NLDEV_CMD_PORT_GET;
+	bool all = dump && !port; /* A dump of ports is of one device's. */
 
 	if (op == RDMA_NLDEV_CMD_SYS_GET) {
 		message(a, &r->hdr, r->hdr.nlmsg_type, 0);
@@ -132,13 +133,11 @@ answer(struct answer *a, const union request *r)
 		return EOPNOTSUPP;
 	if (op != RDMA_NLDEV_CMD_GET && !port)
 		return sm_refuse(EOPNOTSUPP, "command %u of NETLINK_RDMA", op);
-	/* All devices, or one; the ports of one, or one of them. */
-	if (!(dump && !port) && n >= sm_ports())
+	if (!all && n >= sm_ports())
 		return EINVAL;
-	if (!dump && port && asked(r, RDMA_NLDEV_ATTR_PORT_INDEX) != 1)
+	if (port && !dump && asked(r, RDMA_NLDEV_ATTR_PORT_INDEX) != 1)
 		return EINVAL;
-	for (uint32_t i = dump && !port ? 0 : n; i < sm_ports() && ((dump && !port) || i == n);
-		i++) {
+	for (uint32_t i = all ? 0 : n; i < (all ? sm_ports() : n + 1); i++) {
 		message(a, &r->hdr, r->hdr.nlmsg_type, dump ? NLM_F_MULTI : 0);
 		device_info(a, i, port);
 	}
