@@ -104,9 +104,8 @@ app_row_series(json_t *row, const char *key, const struct app_series *s, const s
 void
 app_row_hist(json_t *row, const char *key, const struct crpc_hist *h, double scale)
 {
-	app_row_set(row, "{s:{s:f,s:f,s:f,s:f,s:f,s:f}}", key, "mean",
-		h->count == 0 ? 0. : (double)h->sum / (double)h->count * scale, "p50",
-		(double)crpc_hist_quantile(h, 0.5) * scale, "p90",
+	app_row_set(row, "{s:{s:f,s:f,s:f,s:f,s:f,s:f}}", key, "mean", crpc_hist_mean(h) * scale,
+		"p50", (double)crpc_hist_quantile(h, 0.5) * scale, "p90",
 		(double)crpc_hist_quantile(h, 0.9) * scale, "p99",
 		(double)crpc_hist_quantile(h, 0.99) * scale, "p999",
 		(double)crpc_hist_quantile(h, 0.999) * scale, "max", (double)h->max * scale);

@@ -475,7 +475,7 @@ file_read(struct kv_snapshot *snap, struct kv_store *s, FILE *file)
 	rc = head_check(snap, &head, bytes);
 	if (rc != 0)
 		return rc;
-	/* Read beside the stream, which goes on behind the head. */
+	/* Read beside the stream, which continues behind the head. */
 	if (!is_whole(fileno(file), bytes))
 		return crpc_fail(
 			-EBADMSG, "snapshot %s: its checksum is wrong: it was changed", path);

@@ -67,9 +67,8 @@ crpc_hist_quantile(const struct crpc_hist *h, double q)
 	return walk_to(h, rank_of(h, q), &i, &seen);
 }
 
-/* The mean; 0 if empty. */
-static double
-hist_mean(const struct crpc_hist *h)
+double
+crpc_hist_mean(const struct crpc_hist *h)
 {
 	return h->count == 0 ? 0 : (double)h->sum / (double)h->count;
 }
@@ -78,7 +77,7 @@ hist_mean(const struct crpc_hist *h)
 static double
 std_deviation(const struct crpc_hist *h)
 {
-	double mean = hist_mean(h), sum = 0, d;
+	double mean = crpc_hist_mean(h), sum = 0, d;
 
 	for (uint32_t i = 0; i < CRPC_HIST_BUCKETS; i++) {
 		d = (double)crpc_hist_bucket_max(i) - mean;
@@ -112,7 +111,7 @@ crpc_hist_print_hgrm(const struct crpc_hist *h, FILE *out, double scale)
 	}
 	fprintf(out, "%12.3f %2.12f %10llu\n", (double)h->max / scale, 1.0,
 		(unsigned long long)h->count);
-	fprintf(out, "#[Mean    = %12.3f, StdDeviation   = %12.3f]\n", hist_mean(h) / scale,
+	fprintf(out, "#[Mean    = %12.3f, StdDeviation   = %12.3f]\n", crpc_hist_mean(h) / scale,
 		std_deviation(h) / scale);
 	fprintf(out, "#[Max     = %12.3f, Total count    = %12llu]\n", (double)h->max / scale,
 		(unsigned long long)h->count);

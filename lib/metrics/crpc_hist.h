@@ -101,6 +101,9 @@ void crpc_hist_merge(struct crpc_hist *dst, const struct crpc_hist *src);
  */
 uint64_t crpc_hist_quantile(const struct crpc_hist *h, double q);
 
+/** The mean; 0 if empty. */
+double crpc_hist_mean(const struct crpc_hist *h);
+
 /**
  * Write the percentile distribution in the .hgrm text form.
  *
