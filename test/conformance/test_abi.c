@@ -252,7 +252,7 @@ nl_ask(int fd, const void *req, size_t len)
 	const struct sockaddr_nl kernel = {.nl_family = AF_NETLINK};
 	_Alignas(struct nlmsghdr) uint8_t buf[4096];
 	const struct nlmsghdr *hdr = (const void *)buf;
-	const struct nlmsgerr *err = NLMSG_DATA(hdr);
+	const struct nlmsgerr *err = (const void *)&buf[NLMSG_HDRLEN];
 	ssize_t n;
 
 	if (sendto(fd, req, len, 0, (const void *)&kernel, sizeof(kernel)) != (ssize_t)len) {
