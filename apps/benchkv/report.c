@@ -196,23 +196,48 @@ add_checks(json_t *row, const struct kv_result *r)
 			app_env_pause_floor(r->pause_over, 0.01));
 }
 
+/* The quantile of times in buckets, ns; 0: there are none. */
+static json_t *
+time_quantile(const uint64_t bucket[CRPC_KV_TIME_BUCKETS], double q)
+{
+	uint64_t n = 0, seen;
+	uint32_t i;
+
+	for (i = 0; i < CRPC_KV_TIME_BUCKETS; i++)
+		n += bucket[i];
+	for (i = 0, seen = bucket[0]; (double)seen < q * (double)n; seen += bucket[i])
+		i++;
+	return json_integer(INT(crpc_log_max(i, CRPC_KV_TIME_BITS)));
+}
+
 /* What a daemon, or all of them, did. */
 static void
 add_requests(json_t *row, const struct crpc_kv_stats *c)
 {
-	json_t *mean = json_object();
+	json_t *mean = json_object(), *p50 = json_object(), *p99 = json_object();
+	const char *name;
+	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < CRPC_KV_TURN_PHASES; i++)
-		json_object_set_new(
-			mean, crpc_kv_phase_name(i), json_real(ratio(c->phase_ns[i], c->timed)));
+	for (uint32_t i = 0; i <= CRPC_KV_TURN_PHASES; i++) {
+		name = i == CRPC_KV_TURN_PHASES ? "turn" : crpc_kv_phase_name(i);
+		if (i < CRPC_KV_TURN_PHASES)
+			sum += c->phase_ns[i];
+		json_object_set_new(mean, name,
+			json_real(ratio(
+				i == CRPC_KV_TURN_PHASES ? sum : c->phase_ns[i], c->timed)));
+		json_object_set_new(p50, name, time_quantile(c->phase_time[i], 0.5));
+		json_object_set_new(p99, name, time_quantile(c->phase_time[i], 0.99));
+	}
 	app_row_set(row, "{s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}}", "requests", "local",
 		INT(c->path[CRPC_KV_LOCAL]), "forwarded", INT(c->path[CRPC_KV_FORWARDED]), "remote",
 		INT(c->path[CRPC_KV_REMOTE]), "of_daemons", INT(c->mates), "of_ranks",
 		INT(c->ranks), "relayed", INT(c->relayed), "failed", INT(c->failed), "bad",
 		INT(c->bad), "waited", INT(c->waited), "turns", INT(c->turns), "busy_turns",
 		INT(c->busy));
-	app_row_set(row, "{s:{s:o,s:I,s:o}}", "loop", "phase_mean_ns", mean, "timed_turns",
-		INT(c->timed), "taken_per_turn", json_counts(c->taken, CRPC_KV_TAKEN_BUCKETS));
+	app_row_set(row, "{s:{s:o,s:o,s:o,s:f,s:I,s:o}}", "loop", "phase_mean_ns", mean,
+		"phase_p50_ns", p50, "phase_p99_ns", p99, "busy_time", ratio(c->busy_ns, sum),
+		"timed_turns", INT(c->timed), "taken_per_turn",
+		json_counts(c->taken, CRPC_KV_TAKEN_BUCKETS));
 }
 
 static struct app_trial

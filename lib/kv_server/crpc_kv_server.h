@@ -57,6 +57,9 @@ struct crpc_mem_place;
 #define CRPC_KV_TAKEN_BUCKETS 7
 /** One turn in this many is timed; a power of two. */
 #define CRPC_KV_PHASE_SAMPLE 64
+/** Buckets of times, those of crpc_log_index() with CRPC_KV_TIME_BITS; the last has all above. */
+#define CRPC_KV_TIME_BUCKETS 64
+#define CRPC_KV_TIME_BITS 2
 
 struct crpc_kv_front;
 
@@ -132,6 +135,9 @@ struct crpc_kv_stats {
 	uint64_t bad;     /**< Malformed requests. */
 	uint64_t timed;   /**< Turns, one in CRPC_KV_PHASE_SAMPLE, whose phases were timed. */
 	uint64_t phase_ns[CRPC_KV_TURN_PHASES]; /**< In those. */
+	uint64_t busy_ns; /**< Of those that had work. Over the sum of phase_ns: utilisation. */
+	/** Of those, by the time of each phase, and of all of them. */
+	uint64_t phase_time[CRPC_KV_TURN_PHASES + 1][CRPC_KV_TIME_BUCKETS];
 	/** Turns by the requests of clients that they took. */
 	uint64_t taken[CRPC_KV_TAKEN_BUCKETS];
 	uint64_t waited; /**< Requests that waited for room. */

@@ -693,6 +693,14 @@ send_waiting(struct crpc_kv_daemon *d, uint64_t now)
 	return work;
 }
 
+static void
+count_time(struct crpc_kv_daemon *d, uint32_t phase, uint64_t ns)
+{
+	uint32_t i = crpc_log_index(ns, CRPC_KV_TIME_BITS);
+
+	d->stats.phase_time[phase][crpc_min(i, CRPC_KV_TIME_BUCKETS - 1u)]++;
+}
+
 /* The end of a phase, in a turn that is timed. */
 static inline void
 lap(struct crpc_kv_daemon *d, uint64_t *since, enum crpc_kv_phase phase)
@@ -703,6 +711,7 @@ lap(struct crpc_kv_daemon *d, uint64_t *since, enum crpc_kv_phase phase)
 		return;
 	now = crpc_clock_ns();
 	d->stats.phase_ns[phase] += now - *since;
+	count_time(d, phase, now - *since);
 	*since = now;
 }
 
@@ -710,7 +719,7 @@ uint32_t
 crpc_kv_daemon_turn(struct crpc_kv_daemon *d, uint64_t now)
 {
 	uint32_t n = 0, work = 0;
-	uint64_t since = 0;
+	uint64_t since = 0, begin;
 
 	d->now = now;
 	if (crpc_unlikely((d->stats.turns & (CRPC_KV_PHASE_SAMPLE - 1)) == 0)) {
@@ -718,6 +727,7 @@ crpc_kv_daemon_turn(struct crpc_kv_daemon *d, uint64_t now)
 		since = d->blind ? 0 : crpc_clock_ns();
 		d->stats.timed += !d->blind;
 	}
+	begin = since;
 	if (d->net != NULL) {
 		n = crpc_copyrpc_poll(d->net->ctx, now, d->done, CRPC_BURST_MAX);
 		for (uint32_t i = 0; i < n; i++)
@@ -735,6 +745,10 @@ crpc_kv_daemon_turn(struct crpc_kv_daemon *d, uint64_t now)
 	lap(d, &since, CRPC_KV_TURN_CLIENTS);
 	work += send_waiting(d, now);
 	lap(d, &since, CRPC_KV_TURN_SEND);
+	if (crpc_unlikely(begin != 0)) {
+		count_time(d, CRPC_KV_TURN_PHASES, since - begin);
+		d->stats.busy_ns += work != 0 ? since - begin : 0;
+	}
 	d->stats.turns++;
 	d->stats.busy += work != 0;
 	return work;

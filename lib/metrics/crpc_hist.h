@@ -37,30 +37,43 @@ struct crpc_hist {
 	uint64_t bucket[CRPC_HIST_BUCKETS];
 };
 
+/** The bucket of @p v where every power of two is cut into 2^bits. */
+static inline uint32_t
+crpc_log_index(uint64_t v, uint32_t bits)
+{
+	uint32_t exp;
+
+	if (v >> bits == 0)
+		return (uint32_t)v;
+	exp = 63 - (uint32_t)__builtin_clzll(v) - bits;
+	return (exp << bits) + (uint32_t)(v >> exp);
+}
+
+/** The largest value of such a bucket. */
+static inline uint64_t
+crpc_log_max(uint32_t i, uint32_t bits)
+{
+	uint32_t exp = i >> bits;
+
+	if (exp < 2)
+		return i;
+	return (((uint64_t)(i & ((1u << bits) - 1)) + (1u << bits) + 1) << (exp - 1)) - 1;
+}
+
 /** The bucket that counts @p v. */
 static inline uint32_t
 crpc_hist_index(uint64_t v)
 {
-	uint32_t exp;
-
-	if (v < CRPC_HIST_SUBS)
-		return (uint32_t)v;
 	if (crpc_unlikely(v >> CRPC_HIST_MAX_BITS))
 		return CRPC_HIST_BUCKETS - 1;
-	exp = 63 - (uint32_t)__builtin_clzll(v) - CRPC_HIST_SUB_BITS;
-	return (exp << CRPC_HIST_SUB_BITS) + (uint32_t)(v >> exp);
+	return crpc_log_index(v, CRPC_HIST_SUB_BITS);
 }
 
 /** The largest value that bucket @p i counts. */
 static inline uint64_t
 crpc_hist_bucket_max(uint32_t i)
 {
-	uint32_t exp;
-
-	if (i < 2 * CRPC_HIST_SUBS)
-		return i;
-	exp = (i >> CRPC_HIST_SUB_BITS) - 1;
-	return (((uint64_t)(i & (CRPC_HIST_SUBS - 1)) + CRPC_HIST_SUBS + 1) << exp) - 1;
+	return crpc_log_max(i, CRPC_HIST_SUB_BITS);
 }
 
 /** Count @p n values of @p v; n at least 1. */

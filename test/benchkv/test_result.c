@@ -251,6 +251,11 @@ json_line_has_every_key(void **state)
 	json_t *o;
 
 	assert_non_null(f);
+	r->sum.of.timed = 100;
+	r->sum.of.phase_ns[CRPC_KV_TURN_SEND] = 12000;
+	r->sum.of.busy_ns = 9000;
+	r->sum.of.phase_time[CRPC_KV_TURN_PHASES][crpc_log_index(100, CRPC_KV_TIME_BITS)] = 98;
+	r->sum.of.phase_time[CRPC_KV_TURN_PHASES][crpc_log_index(1000, CRPC_KV_TIME_BITS)] = 2;
 	assert_int_equal(kv_report(f, &cond, &opt, "rank", NULL, r), 0);
 	fclose(f);
 	assert_int_equal(text[len - 1], '\n');
@@ -273,6 +278,10 @@ json_line_has_every_key(void **state)
 	number(o, "loop", "timed_turns", NULL);
 	for (i = 0; i < CRPC_KV_TURN_PHASES; i++)
 		number(o, "loop", "phase_mean_ns", crpc_kv_phase_name((uint32_t)i));
+	/* Buckets are a quarter of a power of two wide: 100 ns lies in that from 96 to 111. */
+	assert_true(number(o, "loop", "phase_p50_ns", "turn") == 111);
+	assert_true(number(o, "loop", "phase_p99_ns", "turn") == 1023);
+	assert_true(number(o, "loop", "busy_time", NULL) == 0.75);
 	assert_int_equal(json_array_size(json_object_get(json_object_get(o, "net"), "batch_size")),
 		CRPC_COPYRPC_BATCH_BUCKETS);
 	assert_true(number(o, "remote_ops_per_s", NULL, NULL) == 1000);
