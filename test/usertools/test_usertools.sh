@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Proves that doctor, crpc-plot and crpc-diff do what their --help says, also with bad input.
+# Proves that doctor, crpc-plot, crpc-diff and crpc-c2c do what their --help says, also with bad input.
 # Argument: source root.
 set -u
 
@@ -154,6 +154,21 @@ expect_status 1 "$tools/crpc-diff" --json "$tmp/after.jsonl" "$tmp/before.jsonl"
 expect_status 0 "$tools/crpc-diff" --margin 20 --state near "$tmp/before.jsonl" "$tmp/after.jsonl"
 grep -q '0 slower' "$tmp/out" || fail "crpc-diff --margin 20: $(cat "$tmp/out")"
 expect_status 2 "$tools/crpc-diff" --state far "$tmp/before.jsonl" "$tmp/after.jsonl"
+
+# Where perf takes no samples nothing is run; where it does, the program's status comes back.
+fake_perf() { # COMMANDS, of "perf c2c record -o FILE -- PROGRAM" and "perf c2c report"
+	printf '#!/bin/bash\n%s\n' "$1" >"$tmp/perf"
+	chmod +x "$tmp/perf"
+}
+fake_perf 'echo "no such event" >&2; exit 255'
+expect_status 77 env PATH="$tmp:$PATH" "$tools/crpc-c2c" touch "$tmp/ran"
+grep -q 'no samples here: no such event; ' "$tmp/out" || fail "crpc-c2c: $(cat "$tmp/out")"
+[ ! -e "$tmp/ran" ] || fail "crpc-c2c runs the program without samples"
+# shellcheck disable=SC2016
+fake_perf 'if [ "$2" = report ]; then cat "$4"; else echo 3 lines >"$4"; shift 5; exec "$@"; fi'
+expect_status 7 env PATH="$tmp:$PATH" "$tools/crpc-c2c" --data "$tmp/kept" bash -c 'exit 7'
+grep -q '^3 lines' "$tmp/out" || fail "crpc-c2c prints no report: $(cat "$tmp/out")"
+[ -s "$tmp/kept" ] || fail "crpc-c2c --data keeps nothing"
 
 echo "$failures failures"
 [ $failures = 0 ]
