@@ -2,12 +2,13 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -272,22 +273,12 @@ remove_dir(int parent, const char *name)
 static bool
 is_dead(pid_t pid)
 {
-	char path[32], line[256], state = '?';
-	const char *p;
-	FILE *f;
+	struct pollfd process = {.fd = pidfd_open(pid, 0), .events = POLLIN};
+	bool dead = process.fd < 0 ? errno == ESRCH : poll(&process, 1, 0) == 1;
 
-	if (kill(pid, 0) != 0)
-		return errno == ESRCH;
-	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
-	f = fopen(path, "re");
-	if (f == NULL)
-		return false;
-	/* The name in parentheses may hold anything, also parentheses. */
-	p = fgets(line, sizeof(line), f) == NULL ? NULL : strrchr(line, ')');
-	if (p != NULL && p[1] == ' ')
-		state = p[2];
-	fclose(f);
-	return state == 'Z' || state == 'X';
+	if (process.fd >= 0)
+		close(process.fd);
+	return dead;
 }
 
 /*
