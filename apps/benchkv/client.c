@@ -198,7 +198,7 @@ run(const struct kv_options *o)
 	static struct app_load load;
 	static struct app_load_conf conf;
 	static struct kv_result res;
-	struct app_steal begin, end;
+	struct app_steal begin;
 	int rc = join(&load, &conf, o);
 
 	if (rc == 0)
@@ -210,8 +210,7 @@ run(const struct kv_options *o)
 				"the daemon '%s' has ended; these are the results so far", o->name);
 			rc = APP_EXIT_RUN;
 		}
-		app_env_steal(&end);
-		res.steal_pct = app_env_steal_pct(&begin, &end);
+		res.steal_pct = app_env_steal_pct(&begin);
 		if (report(o, &load, &res) != 0 || kv_result_faults(&res) != 0 ||
 			res.counts.failed != 0)
 			rc = APP_EXIT_RUN;

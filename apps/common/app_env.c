@@ -78,11 +78,14 @@ app_env_steal(struct app_steal *now)
 }
 
 double
-app_env_steal_pct(const struct app_steal *begin, const struct app_steal *end)
+app_env_steal_pct(const struct app_steal *begin)
 {
-	if (end->total <= begin->total)
+	struct app_steal now;
+
+	app_env_steal(&now);
+	if (now.total <= begin->total)
 		return 0;
-	return 100.0 * (double)(end->steal - begin->steal) / (double)(end->total - begin->total);
+	return 100.0 * (double)(now.steal - begin->steal) / (double)(now.total - begin->total);
 }
 
 const double app_pause_us[APP_PAUSES] = {

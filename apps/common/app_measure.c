@@ -334,10 +334,8 @@ app_trial_end(struct app_trial *t, const struct app_series *s, uint32_t n)
 {
 	uint32_t slices = 0, disturbed = 0;
 	double away_ns = 0, ns = 0;
-	struct app_steal after;
 
-	app_env_steal(&after);
-	t->steal_pct = app_env_steal_pct(&t->before, &after);
+	t->steal_pct = app_env_steal_pct(&t->before);
 	t->state = app_series_state(s, n, t->count);
 	for (uint32_t i = 0; i < n; i++) {
 		if (s[i].sleeps)
