@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdlib.h>
 
-#include "app_env.h"
 #include "app_fail.h"
-#include "app_json.h"
 #include "app_opt.h"
 #include "app_stop.h"
 #include "crpc_clock.h"

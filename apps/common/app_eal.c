@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,7 +18,6 @@
 #include <rte_log.h>
 
 #include "app_eal.h"
-#include "app_env.h"
 #include "app_fail.h"
 #include "app_opt.h"
 #include "app_out.h"

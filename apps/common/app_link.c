@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,7 +7,6 @@
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
 #include "crpc_idle.h"
-#include "crpc_log.h"
 
 #define MEET_MS   20000
 /* Longer than the other rank may be busy with a slice, or with proving a gigabyte. */

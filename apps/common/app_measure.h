@@ -22,7 +22,6 @@
 
 #include "app_env.h"
 #include "crpc_atomic.h"
-#include "crpc_util.h"
 
 /** Stands for "no answer in time" in place of a round trip, ns. */
 #define APP_COURT_LATE_NS 100e6

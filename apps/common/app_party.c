@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include "app_party.h"
 #include "app_stop.h"
 #include "crpc_clock.h"
-#include "crpc_idle.h"
 #include "crpc_shm.h"
 
 #define OVER    1u

@@ -33,7 +33,6 @@
  */
 
 #include "app_boot.h"
-#include "crpc_kv_server.h"
 #include "hello.h"
 #include "hosts.h"
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <grp.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <jansson.h>
 

@@ -3,24 +3,18 @@
  * kvd: a rank of the key-value service, until it is stopped. The main thread does the control work;
  * the daemons have lcores of their own (loops.h).
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <rte_lcore.h>
 
 #include "app_cores.h"
 #include "app_driver.h"
-#include "app_eal.h"
-#include "app_fail.h"
 #include "app_kv.h"
 #include "app_lcore.h"
-#include "app_opt.h"
 #include "app_stop.h"
 #include "cluster.h"
 #include "config.h"

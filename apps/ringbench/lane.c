@@ -7,7 +7,6 @@
 
 #include <rte_launch.h>
 
-#include "app_eal.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_mem.h"

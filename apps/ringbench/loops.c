@@ -9,7 +9,6 @@
  * receiver.
  */
 #include <errno.h>
-#include <string.h>
 
 #include <rte_ring.h>
 #include <rte_ring_elem.h>

@@ -8,14 +8,7 @@
  * rings, nodes.c those of flux and mesh.
  */
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-
 #include "app_lane.h"
-#include "app_opt.h"
-#include "crpc_atomic.h"
-#include "crpc_util.h"
 
 #define RB_LCORES_MAX 16
 extern unsigned int rb_lcore[RB_LCORES_MAX]; /* sides 0 and 1, and more of flux and mesh */

@@ -23,12 +23,10 @@
  */
 
 #include <errno.h>
-#include <string.h>
 
 #include "app_msg.h"
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
-#include "crpc_hist.h"
 #include "rpb.h"
 
 /** Bytes of an address of layer ipc, and of an endpoint of the others. */

@@ -2,7 +2,6 @@
 /* Layers net and raw: options, which lanes are compared with each other, rows and targets. */
 #include "app_fail.h"
 #include "crpc_log.h"
-#include "crpc_rdma.h"
 #include "net.h"
 
 enum net_preset { PRESET_ORIGINAL, PRESET_TARGETS };

@@ -5,11 +5,9 @@
  * samples; a sample is one call of the kernel's, or a batch of allocations.
  */
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,7 +18,6 @@
 #include "app_fail.h"
 #include "crpc_arena.h"
 #include "crpc_log.h"
-#include "crpc_shm.h"
 #include "shmbench.h"
 
 #define SAMPLES_MAX 4096u

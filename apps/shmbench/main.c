@@ -3,9 +3,7 @@
  * shmbench: what shared memory costs. One benchmark a run: blocks of it, pointers into it, copies
  * within it.
  */
-#include <sched.h>
 
-#include "app_eal.h"
 #include "app_fail.h"
 #include "app_lcore.h"
 #include "app_out.h"

@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdio.h>
 #include <string.h>
 
 #include "app_fail.h"
 #include "app_json.h"
-#include "app_opt.h"
 #include "shmbench.h"
 
 const char *const sb_bench_names[SB_BENCHES + 1] = {"allocation", "lookup", "transfer", NULL};

@@ -7,15 +7,10 @@
  * transfer.c hold one benchmark each, copy.c the ways to copy, out.c sums up and prints.
  */
 
-#include <stdbool.h>
-#include <stdint.h>
-
 #include "app_measure.h"
 #include "app_opt.h"
 #include "app_stop.h"
-#include "crpc_atomic.h"
 #include "crpc_clock.h"
-#include "crpc_util.h"
 
 #define SB_REPEAT_MAX 1000
 #define SB_METHODS_MAX 16
