@@ -18,20 +18,16 @@ proc_field(const char *path, const char *name, char *buf, size_t len)
 	char line[512];
 	bool found = false;
 	FILE *f = fopen(path, "r");
-	char *p;
+	char *p = NULL;
 
 	if (f == NULL)
 		return false;
-	while (!found && fgets(line, sizeof(line), f) != NULL) {
-		if (strncmp(line, name, strlen(name)) != 0)
-			continue;
-		p = strchr(line, ':');
-		if (p == NULL)
-			continue;
+	while (!found && fgets(line, sizeof(line), f) != NULL)
+		found = strncmp(line, name, strlen(name)) == 0 && (p = strchr(line, ':')) != NULL;
+	if (found) {
 		p += 1 + strspn(p + 1, " \t");
 		p[strcspn(p, "\n")] = '\0';
 		snprintf(buf, len, "%s", p);
-		found = true;
 	}
 	fclose(f);
 	return found;

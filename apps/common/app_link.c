@@ -6,6 +6,7 @@
 #include "app_link.h"
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
+#include "crpc_file.h"
 #include "crpc_idle.h"
 
 #define MEET_MS   20000
@@ -190,17 +191,11 @@ app_link_port_gbps(const struct app_link *k)
 {
 	struct crpc_rdma_info info;
 	char path[160];
-	double gbit = 0;
-	FILE *f;
+	int64_t gbit;
 
 	crpc_rdma_info_get(k->dev, &info);
 	snprintf(
 		path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/rate", info.name, info.port);
-	f = fopen(path, "r");
-	if (f == NULL)
-		return 0;
-	if (fscanf(f, "%lf Gb/sec", &gbit) != 1)
-		gbit = 0;
-	fclose(f);
-	return gbit / 8;
+	gbit = __crpc_file_number(path);
+	return gbit > 0 ? (double)gbit / 8 : 0;
 }
