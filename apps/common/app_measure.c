@@ -316,13 +316,6 @@ app_series_disturbed(const struct app_series *s)
 	return n;
 }
 
-bool
-app_measure_noisy(double steal_pct, enum app_state state, uint64_t slices, uint64_t disturbed)
-{
-	return steal_pct > APP_STEAL_PCT_NOISY || state == APP_STATE_MIXED ||
-		disturbed * 4 > slices;
-}
-
 void
 app_trial_begin(struct app_trial *t)
 {
@@ -348,7 +341,8 @@ app_trial_end(struct app_trial *t, const struct app_series *s, uint32_t n)
 		}
 	}
 	t->away_pct = ns > 0 ? 100 * away_ns / ns : 0;
-	t->noisy = app_measure_noisy(t->steal_pct, t->state, slices, disturbed);
+	t->noisy = t->steal_pct > APP_STEAL_PCT_NOISY || t->state == APP_STATE_MIXED ||
+		disturbed * 4 > slices;
 }
 
 uint64_t

@@ -338,8 +338,9 @@ ranks_meet(struct app_party *p, const char *device)
 	return 0;
 }
 
-int
-app_party_agree(struct app_party *p, const char *step, int rc)
+/* All sides go on, or none: the first exit code of both, after its line. */
+static int
+agree(struct app_party *p, const char *step, int rc)
 {
 	int32_t mine = rc, theirs = 0;
 
@@ -434,7 +435,7 @@ app_party_start_process(struct app_party *p, const struct app_args *args)
 	p->one_host = true;
 	p->flag = p->process->shared->flag;
 	p->court = &p->process->shared->court;
-	rc = app_party_agree(p, "party.process", rc);
+	rc = agree(p, "party.process", rc);
 	if (rc != 0)
 		party_end(p);
 	return rc;
@@ -471,7 +472,7 @@ app_party_run(struct app_party *p, const struct app_bench *b)
 	}
 	if (rc == 0 && b->prepare != NULL)
 		rc = b->prepare(b->arg);
-	rc = app_party_agree(p, "prepare", rc);
+	rc = agree(p, "prepare", rc);
 	if (rc == 0) {
 		out_open(p, b->name);
 		rc = b->run(b->arg);
