@@ -243,7 +243,7 @@ side_open(void *arg, int side)
 	struct app_lane *l = arg;
 
 	app_party_begin(l->party, side);
-	return l->way->open[side](l, side);
+	return l->way->open[side] == NULL ? 0 : l->way->open[side](l, side);
 }
 
 static int

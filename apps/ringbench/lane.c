@@ -226,18 +226,12 @@ static const struct app_lane_ops line_ops = {.slice = line_slice, .keep = line_k
 
 /* ---- cases ---- */
 
-/* A lane has no state of its own: each slice opens what it needs. */
-static int
-nothing(struct app_lane *l, int side)
-{
-	return 0;
-}
-
 static void
 lane_add(struct app_group *g, const struct app_case *c, const struct rb_opt *o, const char *name,
 	const struct app_lane_ops *ops)
 {
-	static const struct app_way way = {.built = true, .name = "", .open = {nothing, nothing}};
+	/* A lane has no state of its own: each slice opens what it needs. */
+	static const struct app_way way = {.built = true, .name = ""};
 	struct app_lane *l = app_group_add(g, &way, sizeof(struct ring_lane));
 
 	if (l == NULL)
