@@ -41,7 +41,6 @@ enum lane_mode {
 	LANE_SYNC,   /**< One call at a time: the next client calls when the answer is there. */
 	LANE_ASYNC,  /**< Each active client keeps `depth` calls open. */
 	LANE_ONEWAY, /**< Messages without an answer; ipc: at most `depth` ahead of the server. */
-	LANE_MODES,
 };
 
 /** What one lane is. */
