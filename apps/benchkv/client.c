@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdlib.h>
 
-#include "app_env.h"
 #include "app_fail.h"
-#include "app_json.h"
 #include "app_opt.h"
 #include "app_stop.h"
 #include "crpc_clock.h"
@@ -198,7 +195,7 @@ run(const struct kv_options *o)
 	static struct app_load load;
 	static struct app_load_conf conf;
 	static struct kv_result res;
-	struct app_steal begin, end;
+	struct app_steal begin;
 	int rc = join(&load, &conf, o);
 
 	if (rc == 0)
@@ -210,8 +207,7 @@ run(const struct kv_options *o)
 				"the daemon '%s' has ended; these are the results so far", o->name);
 			rc = APP_EXIT_RUN;
 		}
-		app_env_steal(&end);
-		res.steal_pct = app_env_steal_pct(&begin, &end);
+		res.steal_pct = app_env_steal_pct(&begin);
 		if (report(o, &load, &res) != 0 || kv_result_faults(&res) != 0 ||
 			res.counts.failed != 0)
 			rc = APP_EXIT_RUN;

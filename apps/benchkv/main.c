@@ -1,10 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdlib.h>
 
-#include "app_eal.h"
-#include "app_env.h"
 #include "app_fail.h"
-#include "app_json.h"
 #include "app_lcore.h"
 #include "app_opt.h"
 #include "app_out.h"
@@ -23,7 +19,6 @@ struct kv_main {
 	struct app_args args;
 	struct kv_rank rank;
 	struct kv_conditions cond;
-	struct app_steal steal;
 	double line_ns;
 	FILE *json;
 	struct kv_sweep sweep;
@@ -196,7 +191,7 @@ measure(struct kv_main *m)
 {
 	static struct kv_result res;
 	struct kv_rank *r = &m->rank;
-	struct app_steal end;
+	struct app_steal before;
 
 	/* The other ranks sleep at the fence meanwhile. */
 	m->line_ns = r->boot.rank == 0 ? app_measure_line_ns() : 0;
@@ -208,14 +203,13 @@ measure(struct kv_main *m)
 	}
 	if (app_boot_fence(&r->boot, FENCE_MS) != 0)
 		return app_fail_once("the ranks did not all come to the start; start again");
-	app_env_steal(&m->steal);
+	app_env_steal(&before);
 	if (kv_run_loop(&r->run) != 0)
 		return app_fail(
 			"no memory for %g s of results; give fewer --seconds", r->opt.seconds);
-	app_env_steal(&end);
 	lose_ranks(r);
 	kv_rank_result(r, &res);
-	res.steal_pct = app_env_steal_pct(&m->steal, &end);
+	res.steal_pct = app_env_steal_pct(&before);
 	return conclude(m, &res);
 }
 

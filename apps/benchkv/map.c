@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
-#include <unistd.h>
 
-#include <numa.h>
 #include <numaif.h>
 #include <rte_lcore.h>
 
@@ -24,13 +22,9 @@ kv_map_node(unsigned int lcore)
 static int
 node_of(void *p)
 {
-	long page = sysconf(_SC_PAGESIZE);
-	void *at = (void *)((uintptr_t)p & ~((uintptr_t)page - 1));
-	int node = -1;
+	int node;
 
-	if (numa_available() < 0 || numa_move_pages(0, 1, &at, NULL, &node, 0) != 0)
-		return -1;
-	return node;
+	return get_mempolicy(&node, NULL, 0, p, MPOL_F_NODE | MPOL_F_ADDR) == 0 ? node : -1;
 }
 
 int

@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <string.h>
 
 #include "app_fail.h"
 #include "app_opt.h"

@@ -6,12 +6,8 @@
 #include <rte_lcore.h>
 
 #include "app_driver.h"
-#include "app_eal.h"
-#include "app_env.h"
-#include "app_kv.h"
 #include "app_lcore.h"
 #include "crpc_clock.h"
-#include "crpc_log.h"
 #include "crpc_mem.h"
 #include "map.h"
 

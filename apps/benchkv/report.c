@@ -1,8 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
-#include <string.h>
 
-#include "app_env.h"
 #include "app_fail.h"
 #include "app_opt.h"
 #include "app_out.h"

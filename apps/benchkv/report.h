@@ -7,11 +7,6 @@
  * Results: rows (app_out.h), and distributions of latency for plotters (.hgrm).
  */
 
-#include <stdio.h>
-
-#include "app_measure.h"
-#include "options.h"
-#include "result.h"
 #include "sweep.h"
 
 /** Conditions of the run that the results do not carry. */

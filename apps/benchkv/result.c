@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "app_env.h"
 #include "result.h"
 
 bool

@@ -19,12 +19,8 @@
  * seat, which has daemon 0, also decides where in the run the rank is; the others follow its word.
  */
 
-#include "app_boot.h"
-#include "app_perf.h"
 #include "crpc_idle.h"
 #include "backend.h"
-#include "options.h"
-#include "place.h"
 
 /** What a daemon, or a link, counted in the measured window; before its end: until its begin. */
 struct kv_window {

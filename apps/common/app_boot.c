@@ -38,12 +38,6 @@ struct boot_wait {
 
 static pmix_proc_t boot_self;
 
-static struct boot_wait *
-wait_new(void)
-{
-	return calloc(1, sizeof(struct boot_wait));
-}
-
 /* The last step before PMIx gets it. The hand-over does not lean on what PMIx does inside. */
 static void
 wait_share(struct boot_wait *w)
@@ -90,10 +84,8 @@ patience_of(uint32_t rank, uint32_t timeout_ms)
 static bool
 any_gone(const struct app_boot *boot, uint32_t rank)
 {
-	if (rank != UINT32_MAX)
-		return app_boot_gone(boot, rank);
 	for (uint32_t i = 0; i < boot->size; i++)
-		if (app_boot_gone(boot, i))
+		if ((rank == UINT32_MAX || rank == i) && app_boot_gone(boot, i))
 			return true;
 	return false;
 }
@@ -127,35 +119,19 @@ patience_left(struct app_boot *boot, struct patience *p)
 
 /* Numbers come in the width that the server likes. */
 static uint32_t
-value_u32(const pmix_value_t *v)
-{
-	switch (v->type) {
-	case PMIX_UINT16:
-		return v->data.uint16;
-	case PMIX_UINT32:
-		return v->data.uint32;
-	case PMIX_UINT64:
-		return (uint32_t)v->data.uint64;
-	case PMIX_PROC_RANK:
-		return v->data.rank;
-	default:
-		return 0;
-	}
-}
-
-static uint32_t
 job_number(const char *key, uint32_t fallback)
 {
 	pmix_value_t *v = NULL;
 	pmix_proc_t proc;
+	pmix_status_t rc;
 	uint32_t n;
 
 	PMIX_PROC_LOAD(&proc, boot_self.nspace, PMIX_RANK_WILDCARD);
 	if (PMIx_Get(&proc, key, NULL, 0, &v) != PMIX_SUCCESS || v == NULL)
 		return fallback;
-	n = value_u32(v);
+	PMIX_VALUE_GET_NUMBER(rc, v, n, uint32_t);
 	PMIX_VALUE_RELEASE(v);
-	return n;
+	return rc == PMIX_SUCCESS ? n : fallback;
 }
 
 /* A launcher that started several ranks without PMIx must not end as several runs of one rank. */
@@ -261,7 +237,7 @@ rank_ended(uint32_t rank)
 	static char *keys[] = {key, NULL};
 	static pmix_info_t job;
 	static pmix_query_t query = {.keys = keys, .qualifiers = &job, .nqual = 1};
-	struct boot_wait *w = wait_new();
+	struct boot_wait *w = calloc(1, sizeof(*w));
 	uint64_t end = crpc_clock_ns() + LOOK_MS * UINT64_C(1000000);
 	bool ended;
 
@@ -457,7 +433,7 @@ get_answer(pmix_status_t status, pmix_value_t *v, void *arg)
 static int
 get_once(struct app_boot *boot, struct patience *p, const char *key, void **buf, size_t *len)
 {
-	struct boot_wait *w = wait_new();
+	struct boot_wait *w = calloc(1, sizeof(*w));
 	pmix_proc_t proc;
 	bool yes = true, fresh;
 	int rc = 0;
@@ -476,19 +452,12 @@ get_once(struct app_boot *boot, struct patience *p, const char *key, void **buf,
 		free(w);
 		return -ENOENT;
 	}
-	while (crpc_load_acquire(&w->done) == 0) { /* A1 pairs with R1 */
-		rc = patience_left(boot, p);
-		if (rc != 0) {
-			wait_put(w);
-			return rc;
-		}
+	/* A1 pairs with R1. */
+	while (crpc_load_acquire(&w->done) == 0 && (rc = patience_left(boot, p)) == 0)
 		crpc_nap(100000);
-	}
-	if (w->status != PMIX_SUCCESS) {
-		rc = -ENOENT;
-	} else if (w->buf == NULL) {
-		rc = -ENOMEM;
-	} else {
+	if (rc == 0)
+		rc = w->status != PMIX_SUCCESS ? -ENOENT : w->buf == NULL ? -ENOMEM : 0;
+	if (rc == 0) {
 		*buf = w->buf;
 		*len = w->len;
 		w->buf = NULL;
@@ -547,7 +516,7 @@ app_boot_fence_start(struct app_boot *boot)
 
 	if (!boot->launched)
 		return 0;
-	w = wait_new();
+	w = calloc(1, sizeof(*w));
 	if (w == NULL)
 		return -EIO;
 	/* Without this Slurm's tree fence completes before all ranks are there. */

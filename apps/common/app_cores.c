@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <dirent.h>
+#include <glob.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,35 +22,20 @@ app_cores_node(const char *sys, int cpu)
 	return -1;
 }
 
-/* The name of the first device, as sysfs lists them. */
-static void
-first_device(const char *sys, char *name, size_t len)
-{
-	char path[256];
-	struct dirent *e;
-	DIR *dir;
-
-	name[0] = '\0';
-	snprintf(path, sizeof(path), "%s/class/infiniband", sys);
-	dir = opendir(path);
-	while (dir != NULL && (e = readdir(dir)) != NULL)
-		if (e->d_name[0] != '.' && (name[0] == '\0' || strcmp(e->d_name, name) < 0))
-			snprintf(name, len, "%s", e->d_name);
-	if (dir != NULL)
-		closedir(dir);
-}
-
 int
 app_cores_device_node(const char *sys, const char *device)
 {
-	char name[256], path[512];
+	const char *name = device != NULL ? device : "*";
+	char path[512];
+	glob_t found;
+	int node = -1;
 
-	if (device == NULL)
-		first_device(sys, name, sizeof(name));
-	else
-		snprintf(name, sizeof(name), "%.*s", (int)strcspn(device, ","), device);
-	snprintf(path, sizeof(path), "%s/class/infiniband/%.250s/device/numa_node", sys, name);
-	return name[0] == '\0' ? -1 : (int)__crpc_file_number(path);
+	snprintf(path, sizeof(path), "%s/class/infiniband/%.*s/device/numa_node", sys,
+		(int)strcspn(name, ","), name);
+	if (glob(path, 0, NULL, &found) == 0)
+		node = (int)__crpc_file_number(found.gl_pathv[0]);
+	globfree(&found);
+	return node;
 }
 
 /* 0: take it first. */

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
+#include <glob.h>
+#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -19,7 +19,6 @@
 #include <rte_log.h>
 
 #include "app_eal.h"
-#include "app_env.h"
 #include "app_fail.h"
 #include "app_opt.h"
 #include "app_out.h"
@@ -247,9 +246,9 @@ static bool started;
 
 /* Remove a runtime folder and the sockets in it. */
 static void
-remove_dir(int parent, const char *name)
+remove_dir(const char *path)
 {
-	int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
 	struct dirent *e;
 
@@ -262,7 +261,7 @@ remove_dir(int parent, const char *name)
 		if (e->d_name[0] != '.')
 			unlinkat(fd, e->d_name, 0);
 	closedir(dir);
-	unlinkat(parent, name, AT_REMOVEDIR);
+	rmdir(path);
 }
 
 /*
@@ -272,22 +271,12 @@ remove_dir(int parent, const char *name)
 static bool
 is_dead(pid_t pid)
 {
-	char path[32], line[256], state = '?';
-	const char *p;
-	FILE *f;
+	struct pollfd process = {.fd = pidfd_open(pid, 0), .events = POLLIN};
+	bool dead = process.fd < 0 ? errno == ESRCH : poll(&process, 1, 0) == 1;
 
-	if (kill(pid, 0) != 0)
-		return errno == ESRCH;
-	snprintf(path, sizeof(path), "/proc/%ld/stat", (long)pid);
-	f = fopen(path, "re");
-	if (f == NULL)
-		return false;
-	/* The name in parentheses may hold anything, also parentheses. */
-	p = fgets(line, sizeof(line), f) == NULL ? NULL : strrchr(line, ')');
-	if (p != NULL && p[1] == ' ')
-		state = p[2];
-	fclose(f);
-	return state == 'Z' || state == 'X';
+	if (process.fd >= 0)
+		close(process.fd);
+	return dead;
 }
 
 /*
@@ -295,11 +284,10 @@ is_dead(pid_t pid)
  * in another pid namespace, such as a container that has this folder's parent too.
  */
 static bool
-is_served(const char *parent, const char *name)
+is_served(const char *path)
 {
 	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int n = snprintf(
-		addr.sun_path, sizeof(addr.sun_path), "%s/%s/dpdk_telemetry.v2", parent, name);
+	int n = snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/dpdk_telemetry.v2", path);
 	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	bool served = fd < 0 || n >= (int)sizeof(addr.sun_path) ||
 		connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) == 0 ||
@@ -314,31 +302,25 @@ is_served(const char *parent, const char *name)
 static void
 remove_runtime_dirs(bool own)
 {
-	char parent[256];
-	struct dirent *e;
-	char *slash;
+	char pattern[256], *slash;
+	const char *path;
+	glob_t found;
 	long pid;
-	DIR *dir;
 
-	snprintf(parent, sizeof(parent), "%s", rte_eal_get_runtime_dir());
-	slash = strrchr(parent, '/');
+	snprintf(pattern, sizeof(pattern), "%s", rte_eal_get_runtime_dir());
+	slash = strrchr(pattern, '/');
 	if (runtime_prefix[0] == '\0' || slash == NULL || strcmp(slash + 1, runtime_prefix) != 0)
 		return;
-	*slash = '\0';
-	dir = opendir(parent);
-	if (dir == NULL)
-		return;
-	while ((e = readdir(dir)) != NULL) {
-		if (strncmp(e->d_name, RUNTIME_PREFIX, strlen(RUNTIME_PREFIX)) != 0)
-			continue;
-		pid = atol(e->d_name + strlen(RUNTIME_PREFIX));
-		if (pid <= 0 || (pid == getpid() ? !own : !is_dead((pid_t)pid)))
-			continue;
-		if (pid != getpid() && is_served(parent, e->d_name))
-			continue;
-		remove_dir(dirfd(dir), e->d_name);
+	slash[1 + strlen(RUNTIME_PREFIX)] = '*';
+	slash[2 + strlen(RUNTIME_PREFIX)] = '\0';
+	glob(pattern, 0, NULL, &found);
+	for (size_t i = 0; i < found.gl_pathc; i++) {
+		path = found.gl_pathv[i];
+		pid = atol(strrchr(path, '.') + 1);
+		if (pid == getpid() ? own : pid > 0 && is_dead((pid_t)pid) && !is_served(path))
+			remove_dir(path);
 	}
-	closedir(dir);
+	globfree(&found);
 }
 
 /* Runs after the EAL's own exit handlers. */

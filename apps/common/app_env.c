@@ -18,20 +18,16 @@ proc_field(const char *path, const char *name, char *buf, size_t len)
 	char line[512];
 	bool found = false;
 	FILE *f = fopen(path, "r");
-	char *p;
+	char *p = NULL;
 
 	if (f == NULL)
 		return false;
-	while (!found && fgets(line, sizeof(line), f) != NULL) {
-		if (strncmp(line, name, strlen(name)) != 0)
-			continue;
-		p = strchr(line, ':');
-		if (p == NULL)
-			continue;
+	while (!found && fgets(line, sizeof(line), f) != NULL)
+		found = strncmp(line, name, strlen(name)) == 0 && (p = strchr(line, ':')) != NULL;
+	if (found) {
 		p += 1 + strspn(p + 1, " \t");
 		p[strcspn(p, "\n")] = '\0';
 		snprintf(buf, len, "%s", p);
-		found = true;
 	}
 	fclose(f);
 	return found;
@@ -78,11 +74,14 @@ app_env_steal(struct app_steal *now)
 }
 
 double
-app_env_steal_pct(const struct app_steal *begin, const struct app_steal *end)
+app_env_steal_pct(const struct app_steal *begin)
 {
-	if (end->total <= begin->total)
+	struct app_steal now;
+
+	app_env_steal(&now);
+	if (now.total <= begin->total)
 		return 0;
-	return 100.0 * (double)(end->steal - begin->steal) / (double)(end->total - begin->total);
+	return 100.0 * (double)(now.steal - begin->steal) / (double)(now.total - begin->total);
 }
 
 const double app_pause_us[APP_PAUSES] = {

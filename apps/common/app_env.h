@@ -39,8 +39,8 @@ uint64_t app_env_rss_kib(void);
 /** Read the counters of /proc/stat. Zeros if it cannot be read. */
 void app_env_steal(struct app_steal *now);
 
-/** Stolen part of the time between two readings, per cent. */
-double app_env_steal_pct(const struct app_steal *begin, const struct app_steal *end);
+/** Stolen part of the time since a reading, per cent. */
+double app_env_steal_pct(const struct app_steal *begin);
 
 /** Waits that app_env_pause() sorts by. */
 #define APP_PAUSES 12

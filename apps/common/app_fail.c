@@ -7,9 +7,6 @@
 #include "app_fail.h"
 #include "crpc_clock.h"
 
-static void say(const char *fmt, va_list ap) crpc_printf(1, 0);
-static void say_or_hold(const char *fmt, va_list ap) crpc_printf(1, 0);
-
 static const char *fail_name = "copyrpc";
 static char fail_text[1024];
 static bool fail_hold;
@@ -45,7 +42,7 @@ app_fail_held(void)
 }
 
 /* One write of one line: the lines of several ranks must not mix. */
-static void
+crpc_printf(1, 0) static void
 say(const char *fmt, va_list ap)
 {
 	char text[sizeof(fail_text)], line[sizeof(fail_text) + 128];
@@ -67,7 +64,7 @@ app_fail_let_speak(void)
 	fail_silent = true;
 }
 
-static void
+crpc_printf(1, 0) static void
 say_or_hold(const char *fmt, va_list ap)
 {
 	if (!fail_hold)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -11,26 +12,18 @@
 int
 app_json_check(const char *option, const char *path)
 {
+	char folder[4096];
 	struct stat st;
-	char dir[4096];
-	char *slash;
+	bool there;
 
 	if (path == NULL)
 		return 0;
-	if (stat(path, &st) == 0) {
+	snprintf(folder, sizeof(folder), "%s", path);
+	there = stat(path, &st) == 0;
+	if (there && S_ISDIR(st.st_mode))
 		errno = EISDIR;
-		if (!S_ISDIR(st.st_mode) && access(path, W_OK) == 0)
-			return 0;
-	} else {
-		snprintf(dir, sizeof(dir), "%s", path);
-		slash = strrchr(dir, '/');
-		if (slash == NULL)
-			snprintf(dir, sizeof(dir), ".");
-		else
-			slash[slash == dir ? 1 : 0] = '\0';
-		if (access(dir, W_OK | X_OK) == 0)
-			return 0;
-	}
+	else if (access(there ? path : dirname(folder), there ? W_OK : W_OK | X_OK) == 0)
+		return 0;
 	return app_fail("--%s: cannot write '%s': %s; give a file in a folder you may write",
 		option, path, strerror(errno));
 }

@@ -59,7 +59,7 @@ struct app_way {
 	bool sleeps; /**< It waits in the kernel, so its threads lose their cores all the time. */
 	/** Its library aborts where a side cannot have so many files, and MiB; 0: it does not. */
 	uint32_t files, mib;
-	app_way_fn open[APP_SIDES];
+	app_way_fn open[APP_SIDES]; /**< May be NULL. */
 	/** Both are open, and l->addr[!side] is the peer's. May be NULL. */
 	app_way_fn meet[APP_SIDES];
 	/** Not of a side without state. */

@@ -12,8 +12,6 @@
  * fewer cores than ranks they share, and their loops must yield (crpc_idle.h).
  */
 
-#include <sched.h>
-
 #include "app_boot.h"
 #include "app_eal.h"
 #include "crpc_idle.h"

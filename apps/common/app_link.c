@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,11 +6,10 @@
 #include "app_link.h"
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
+#include "crpc_file.h"
 #include "crpc_idle.h"
-#include "crpc_log.h"
 
 #define MEET_MS   20000
-#define BURST     4
 /* Longer than the other rank may be busy with a slice, or with proving a gigabyte. */
 #define WAIT_NS   UINT64_C(150000000000)
 #define RING_SIZE 65536
@@ -25,7 +23,6 @@ struct app_link {
 	struct app_boot *boot; /* Knows whether the other rank lives. */
 	uint32_t other;
 	uint64_t gone_ns; /* When it was seen dead; 0: it was not. */
-	uint32_t called;  /* Calls of ours that are open. */
 	bool heard; /* The other rank's lies in `in`. */
 	uint32_t len;
 	uint8_t in[APP_LINK_MAX] crpc_aligned(8);
@@ -108,7 +105,7 @@ static bool
 link_deserted(struct app_link *k, uint64_t now)
 {
 	app_boot_look(k->boot, now);
-	if ((k->heard && k->called == 0) || !app_boot_gone(k->boot, k->other))
+	if (k->heard || !app_boot_gone(k->boot, k->other))
 		return false;
 	if (k->gone_ns == 0)
 		k->gone_ns = now;
@@ -119,15 +116,10 @@ static void
 link_poll(struct app_link *k, int *rc)
 {
 	uint64_t now = crpc_clock_ns();
-	struct crpc_done done[BURST];
+	struct crpc_done none;
 	struct crpc_req req;
-	uint16_t n = crpc_copyrpc_poll(k->ctx, now, done, BURST);
 
-	for (uint16_t i = 0; i < n; i++) {
-		k->called--;
-		if (done[i].status != 0)
-			*rc = done[i].status;
-	}
+	crpc_copyrpc_poll(k->ctx, now, &none, 1);
 	/* What comes next waits in the ring until this one is taken. */
 	if (!k->heard && crpc_copyrpc_recv(k->ctx, now, &req, 1) == 1) {
 		k->heard = req.len <= sizeof(k->in);
@@ -136,13 +128,13 @@ link_poll(struct app_link *k, int *rc)
 			memcpy(k->in, req.data, req.len);
 		else
 			*rc = -EPROTO;
-		crpc_copyrpc_reply(k->ctx, now, req.token, NULL, 0);
+		crpc_copyrpc_release(k->ctx, now, req.token);
 	}
 	if (crpc_copyrpc_ep_status(k->ep) != 0 || link_deserted(k, now))
 		*rc = -ECONNRESET;
 }
 
-/* Our answer to the other rank's last call has to leave before the device is closed. */
+/* Our last message has to arrive before the device is closed. */
 static void
 link_linger(struct app_link *k)
 {
@@ -167,10 +159,7 @@ app_link_close(struct app_link *k)
 int
 app_link_send(struct app_link *k, const void *msg, size_t len)
 {
-	int rc = crpc_copyrpc_call(k->ep, crpc_clock_ns(), msg, (uint32_t)len, 0, 0);
-
-	k->called += rc == 0;
-	return rc;
+	return crpc_copyrpc_notify(k->ep, crpc_clock_ns(), msg, (uint32_t)len);
 }
 
 int
@@ -181,7 +170,7 @@ app_link_recv(struct app_link *k, void *msg, size_t len)
 	link_poll(k, &rc);
 	if (rc != 0)
 		return rc;
-	if (!k->heard || k->called != 0)
+	if (!k->heard)
 		return -EAGAIN;
 	k->heard = false;
 	if (k->len != len)
@@ -202,17 +191,11 @@ app_link_port_gbps(const struct app_link *k)
 {
 	struct crpc_rdma_info info;
 	char path[160];
-	double gbit = 0;
-	FILE *f;
+	int64_t gbit;
 
 	crpc_rdma_info_get(k->dev, &info);
 	snprintf(
 		path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/rate", info.name, info.port);
-	f = fopen(path, "r");
-	if (f == NULL)
-		return 0;
-	if (fscanf(f, "%lf Gb/sec", &gbit) != 1)
-		gbit = 0;
-	fclose(f);
-	return gbit / 8;
+	gbit = __crpc_file_number(path);
+	return gbit > 0 ? (double)gbit / 8 : 0;
 }

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Messages between two ranks, by calls of copyrpc over a connection of their own.
+ * Messages between two ranks, by notifications of copyrpc over a connection of their own.
  *
  * Both send and receive in the same order, so neither is ever more than one message ahead.
  * Threads: one.

@@ -54,11 +54,8 @@
 
 #include "app_keys.h"
 #include "app_records.h"
-#include "app_sizes.h"
 #include "app_verify.h"
-#include "crpc_atomic.h"
 #include "crpc_hist.h"
-#include "crpc_ipc.h"
 #include "crpc_kv_blocks.h"
 
 /** Open calls of a client at most. */

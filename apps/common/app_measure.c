@@ -316,13 +316,6 @@ app_series_disturbed(const struct app_series *s)
 	return n;
 }
 
-bool
-app_measure_noisy(double steal_pct, enum app_state state, uint64_t slices, uint64_t disturbed)
-{
-	return steal_pct > APP_STEAL_PCT_NOISY || state == APP_STATE_MIXED ||
-		disturbed * 4 > slices;
-}
-
 void
 app_trial_begin(struct app_trial *t)
 {
@@ -334,10 +327,8 @@ app_trial_end(struct app_trial *t, const struct app_series *s, uint32_t n)
 {
 	uint32_t slices = 0, disturbed = 0;
 	double away_ns = 0, ns = 0;
-	struct app_steal after;
 
-	app_env_steal(&after);
-	t->steal_pct = app_env_steal_pct(&t->before, &after);
+	t->steal_pct = app_env_steal_pct(&t->before);
 	t->state = app_series_state(s, n, t->count);
 	for (uint32_t i = 0; i < n; i++) {
 		if (s[i].sleeps)
@@ -350,7 +341,8 @@ app_trial_end(struct app_trial *t, const struct app_series *s, uint32_t n)
 		}
 	}
 	t->away_pct = ns > 0 ? 100 * away_ns / ns : 0;
-	t->noisy = app_measure_noisy(t->steal_pct, t->state, slices, disturbed);
+	t->noisy = t->steal_pct > APP_STEAL_PCT_NOISY || t->state == APP_STATE_MIXED ||
+		disturbed * 4 > slices;
 }
 
 uint64_t

@@ -22,7 +22,6 @@
 
 #include "app_env.h"
 #include "crpc_atomic.h"
-#include "crpc_util.h"
 
 /** Stands for "no answer in time" in place of a round trip, ns. */
 #define APP_COURT_LATE_NS 100e6
@@ -159,20 +158,6 @@ double app_series_line_ns(const struct app_series *s, enum app_state state);
 /** Slices of which something else had a core for more than APP_AWAY_PCT_NOISY of the time. */
 uint32_t app_series_disturbed(const struct app_series *s);
 
-/**
- * Whether a group of series allows no verdict.
- *
- * @param steal_pct
- *   Time that the host took, in percent.
- * @param state
- *   What app_series_state() said.
- * @param slices
- *   Of all series that count: those whose peers sleep by design do not.
- * @param disturbed
- *   Of these: app_series_disturbed().
- */
-bool app_measure_noisy(double steal_pct, enum app_state state, uint64_t slices, uint64_t disturbed);
-
 /** Series that are measured side by side, and what that allows to say of them. */
 struct app_trial {
 	struct app_steal before;
@@ -186,7 +171,10 @@ struct app_trial {
 /** The slices follow. */
 void app_trial_begin(struct app_trial *t);
 
-/** The slices are there: app_series_state() and app_measure_noisy() of them. */
+/**
+ * The slices are there: app_series_state() of them, and whether they allow a verdict. Slices of
+ * series whose peers sleep by design do not count as disturbed.
+ */
 void app_trial_end(struct app_trial *t, const struct app_series *s, uint32_t n);
 
 /** Time that the calling thread waited for a core so far. */

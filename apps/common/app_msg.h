@@ -9,8 +9,6 @@
  * size is a constant, no loop is left.
  */
 
-#include <stdbool.h>
-#include <stdint.h>
 #include <string.h>
 
 #include "crpc_util.h"

@@ -534,8 +534,8 @@ app_out_progress(const char *what, uint64_t done, uint64_t all)
 
 /* ---- targets; a text that is indented belongs to the one above ---- */
 
-const char *
-app_target_verdict(const struct app_target *t, bool noisy)
+static const char *
+verdict_of(const struct app_target *t, bool noisy)
 {
 	if (t->value < 0)
 		return t->unmeasured != NULL ? t->unmeasured : "not measured";
@@ -549,7 +549,7 @@ app_target_verdict(const struct app_target *t, bool noisy)
 int
 app_out_target(struct app_out *out, const struct app_trial *trial, const struct app_target *t)
 {
-	const char *verdict = app_target_verdict(t, trial->noisy), *why = t->why ? t->why : "";
+	const char *verdict = verdict_of(t, trial->noisy), *why = t->why ? t->why : "";
 	json_t *row = app_row(out, "target", trial);
 	char value[32] = "-", text[512];
 

@@ -127,9 +127,6 @@ struct app_target {
 	const char *why;        /**< What explains the value; NULL: nothing. */
 };
 
-/** "pass", "miss", "bounded", "noisy", or that there is no value. */
-const char *app_target_verdict(const struct app_target *t, bool noisy);
-
 /** Print a target and its verdict; append it to the file as well. 0, -EIO or -ENOMEM. */
 int app_out_target(struct app_out *out, const struct app_trial *trial, const struct app_target *t);
 

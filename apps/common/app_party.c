@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include "app_party.h"
 #include "app_stop.h"
 #include "crpc_clock.h"
-#include "crpc_idle.h"
 #include "crpc_shm.h"
 
 #define OVER    1u
@@ -340,8 +338,9 @@ ranks_meet(struct app_party *p, const char *device)
 	return 0;
 }
 
-int
-app_party_agree(struct app_party *p, const char *step, int rc)
+/* All sides go on, or none: the first exit code of both, after its line. */
+static int
+agree(struct app_party *p, const char *step, int rc)
 {
 	int32_t mine = rc, theirs = 0;
 
@@ -436,7 +435,7 @@ app_party_start_process(struct app_party *p, const struct app_args *args)
 	p->one_host = true;
 	p->flag = p->process->shared->flag;
 	p->court = &p->process->shared->court;
-	rc = app_party_agree(p, "party.process", rc);
+	rc = agree(p, "party.process", rc);
 	if (rc != 0)
 		party_end(p);
 	return rc;
@@ -473,7 +472,7 @@ app_party_run(struct app_party *p, const struct app_bench *b)
 	}
 	if (rc == 0 && b->prepare != NULL)
 		rc = b->prepare(b->arg);
-	rc = app_party_agree(p, "prepare", rc);
+	rc = agree(p, "prepare", rc);
 	if (rc == 0) {
 		out_open(p, b->name);
 		rc = b->run(b->arg);

@@ -87,9 +87,6 @@ int app_party_start(struct app_party *p, const struct app_args *args, const char
  */
 int app_party_start_process(struct app_party *p, const struct app_args *args);
 
-/** All sides go on, or none: the first exit code of both, after its line (app_boot_agree()). */
-int app_party_agree(struct app_party *p, const char *step, int rc);
-
 /** What a benchmark does between the start of its sides and their end. */
 struct app_bench {
 	const char *name, *json; /**< json: file for results; NULL: none. */

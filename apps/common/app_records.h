@@ -13,8 +13,6 @@
  * Belongs to one thread.
  */
 
-#include <stdbool.h>
-
 #include "app_history.h"
 #include "crpc_kv_proto.h"
 

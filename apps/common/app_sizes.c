@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "app_opt.h"
-#include "crpc_util.h"
 #include "app_sizes.h"
 
 uint32_t

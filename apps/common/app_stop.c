@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <signal.h>
-#include <stdint.h>
 
 #include "app_stop.h"
 #include "crpc_clock.h"

@@ -18,7 +18,6 @@
  */
 
 #include "app_json.h"
-#include "crpc_util.h"
 
 #define APP_AXES_MAX        3
 #define APP_AXIS_VALUES_MAX 32

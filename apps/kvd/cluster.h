@@ -27,13 +27,9 @@
  * KVD_HELLO_MS for its hello; if there are too many of them, or of them from one address, the
  * oldest goes. They need no memory. A rank has KVD_ADDRESS_MS for its addresses.
  *
- * By PMIx the addresses are exchanged once, and a rank that died stays lost.
- *
  * All functions belong to the control thread.
  */
 
-#include "app_boot.h"
-#include "crpc_kv_server.h"
 #include "hello.h"
 #include "hosts.h"
 
@@ -66,8 +62,5 @@ void kvd_cluster_turn(struct kvd_cluster *c, uint64_t now_ns, int wait_ms);
 
 /** Take leave of all. NULL is fine. */
 void kvd_cluster_free(struct kvd_cluster *c);
-
-/** Look after the ranks of a launcher; every 10 ms or so. */
-void kvd_cluster_look(struct app_boot *boot, struct crpc_kv_server *s, uint64_t now_ns);
 
 #endif

@@ -9,8 +9,6 @@
  */
 
 #include <netdb.h>
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "crpc_kv_server.h"
 

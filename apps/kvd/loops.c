@@ -1,5 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <errno.h>
 
 #include <rte_launch.h>
 #include <rte_lcore.h>

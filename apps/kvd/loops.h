@@ -14,7 +14,6 @@
  *     kvd_loops_stop(&loops)
  */
 
-#include "crpc_atomic.h"
 #include "crpc_idle.h"
 #include "crpc_kv_server.h"
 

@@ -3,24 +3,18 @@
  * kvd: a rank of the key-value service, until it is stopped. The main thread does the control work;
  * the daemons have lcores of their own (loops.h).
  */
-#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
 #include <poll.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <rte_lcore.h>
 
 #include "app_cores.h"
 #include "app_driver.h"
-#include "app_eal.h"
-#include "app_fail.h"
 #include "app_kv.h"
 #include "app_lcore.h"
-#include "app_opt.h"
 #include "app_stop.h"
 #include "cluster.h"
 #include "config.h"
@@ -273,6 +267,24 @@ raise_epoch(struct kvd *k, uint64_t now)
 		kvd_event(CRPC_LOG_ERR, "epoch file %s", why);
 }
 
+/* The ranks of a launcher: addresses are exchanged once (app_kv.h); one that died stays lost. */
+static void
+launched_look(struct app_boot *boot, struct crpc_kv_server *s, uint64_t now_ns)
+{
+	app_boot_look(boot, now_ns);
+	for (uint32_t r = 0; r < boot->size; r++) {
+		if (r == boot->rank || boot->lost[r] != 0)
+			continue;
+		if (app_boot_gone(boot, r))
+			crpc_kv_server_lose(s, r, "its process has ended");
+		if (crpc_kv_server_peer(s, r) != CRPC_KV_PEER_LOST)
+			continue;
+		app_boot_lose(boot, r);
+		kvd_event(CRPC_LOG_WARNING, "lost rank %u: %s; operations on its keys fail", r,
+			crpc_kv_server_peer_why(s, r));
+	}
+}
+
 /* One turn of the control work, which sleeps unless the daemons need this thread. */
 static void
 control_turn(struct kvd *k)
@@ -288,7 +300,7 @@ control_turn(struct kvd *k)
 	else
 		poll(NULL, 0, wait_ms);
 	if (k->boot.size > 1)
-		kvd_cluster_look(&k->boot, k->server, now);
+		launched_look(&k->boot, k->server, now);
 	publish(k, ranks_up(k));
 }
 

@@ -15,8 +15,6 @@
  * before the snapshot began. A loop stands for some 100 us at a time.
  */
 
-#include <sys/types.h>
-
 #include "loops.h"
 
 struct kvd_saver {

@@ -7,7 +7,6 @@
 
 #include <rte_launch.h>
 
-#include "app_eal.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
 #include "crpc_mem.h"
@@ -227,18 +226,12 @@ static const struct app_lane_ops line_ops = {.slice = line_slice, .keep = line_k
 
 /* ---- cases ---- */
 
-/* A lane has no state of its own: each slice opens what it needs. */
-static int
-nothing(struct app_lane *l, int side)
-{
-	return 0;
-}
-
 static void
 lane_add(struct app_group *g, const struct app_case *c, const struct rb_opt *o, const char *name,
 	const struct app_lane_ops *ops)
 {
-	static const struct app_way way = {.built = true, .name = "", .open = {nothing, nothing}};
+	/* A lane has no state of its own: each slice opens what it needs. */
+	static const struct app_way way = {.built = true, .name = ""};
 	struct app_lane *l = app_group_add(g, &way, sizeof(struct ring_lane));
 
 	if (l == NULL)
@@ -258,26 +251,29 @@ lane_add(struct app_group *g, const struct app_case *c, const struct rb_opt *o, 
 }
 
 int
-rb_case_run(const struct rb_opt *o, const struct app_case *of, struct app_group *g)
+rb_case_run(const struct rb_opt *o, const struct app_case *of, struct app_party *p)
 {
 	uint64_t slices = (uint64_t)(o->seconds * 1e9 / SLICE_NS + 0.5);
+	struct app_group g = {.party = p,
+		.ops = &ring_ops,
+		.rounds = o->repeat * crpc_max(slices, UINT64_C(1)),
+		.what = "ringbench"};
 	struct app_case c = *of;
-	const char *why;
+	const char *lacks;
 	int rc;
 
 	c.ticks = (uint64_t)crpc_clock_ns_to_ticks(slices == 0 ? o->seconds * 1e9 : SLICE_NS);
 	c.nlcores = c.pattern >= RB_FLUX ? crpc_min(c.nodes, rb_lcores) : 2;
-	g->rounds = o->repeat * crpc_max(slices, UINT64_C(1));
-	g->ops = &ring_ops;
-	lane_add(g, &c, o, "line", &line_ops);
+	lane_add(&g, &c, o, "line", &line_ops);
 	for (uint32_t i = 0; i < o->transports.n; i++) {
-		c.transport = (enum rb_transport)o->transports.v[i];
-		if (rb_transport_usable(c.transport, c.pattern, c.size, &why))
-			lane_add(g, &c, o, rb_transport_names[c.transport], &ring_ops);
+		c.transport = (uint32_t)o->transports.v[i];
+		lacks = rb_transport_lacks(c.transport, c.pattern, c.size);
+		if (lacks == NULL)
+			lane_add(&g, &c, o, rb_transport_names[c.transport], &ring_ops);
 		else
-			printf("%s %s\n", rb_transport_names[c.transport], why);
+			printf("%s %s\n", rb_transport_names[c.transport], lacks);
 	}
-	rc = app_group_run(g);
-	app_group_fini(g);
+	rc = app_group_run(&g);
+	app_group_fini(&g);
 	return rc;
 }

@@ -9,7 +9,6 @@
  * receiver.
  */
 #include <errno.h>
-#include <string.h>
 
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
@@ -444,23 +443,20 @@ kind_of(const struct app_case *c)
 	return kinds[c->transport][c->pattern == RB_LATENCY];
 }
 
-bool
-rb_transport_usable(enum rb_transport t, enum rb_pattern p, uint32_t size, const char **why)
+const char *
+rb_transport_lacks(enum rb_transport t, enum rb_pattern p, uint32_t size)
 {
 	bool nodes = p == RB_FLUX || p == RB_MESH;
 
-	*why = NULL;
-	if (t == RB_RTE_RING_RTS || t == RB_RTE_RING_HTS) {
-		if (p != RB_MESH)
-			*why = "is for many producers: mesh only";
-	} else if (nodes && t > RB_DUPLEX && !(p == RB_MESH && t == RB_RTE_RING)) {
-		*why = "carries no flux or mesh";
-	} else if (nodes && size > CRPC_FLUX_MSG_MAX) {
-		*why = "carries at most 248 bytes in flux and mesh";
-	} else if (t == RB_DUPLEX && p == RB_STREAM) {
-		*why = "answers every message: rpc and latency only";
-	}
-	return *why == NULL;
+	if (t == RB_RTE_RING_RTS || t == RB_RTE_RING_HTS)
+		return p != RB_MESH ? "is for many producers: mesh only" : NULL;
+	if (nodes && t > RB_DUPLEX && !(p == RB_MESH && t == RB_RTE_RING))
+		return "carries no flux or mesh";
+	if (nodes && size > CRPC_FLUX_MSG_MAX)
+		return "carries at most 248 bytes in flux and mesh";
+	if (t == RB_DUPLEX && p == RB_STREAM)
+		return "answers every message: rpc and latency only";
+	return NULL;
 }
 
 static void *

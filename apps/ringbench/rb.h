@@ -3,19 +3,12 @@
 #define RB_H
 
 /*
- * ringbench: what its files share. main.c plans and runs, opt.c reads options, env.c prints what a
- * line costs, lane.c measures and makes rows, loops.c and duplex.c hold the timed loops of the
+ * ringbench: what its files share. main.c reads options, plans and runs, env.c prints what a line
+ * costs, lane.c measures and makes rows, loops.c and duplex.c hold the timed loops of the
  * rings, nodes.c those of flux and mesh.
  */
 
-#include <stdbool.h>
-#include <stdint.h>
-#include <stdio.h>
-
 #include "app_lane.h"
-#include "app_opt.h"
-#include "crpc_atomic.h"
-#include "crpc_util.h"
 
 #define RB_LCORES_MAX 16
 extern unsigned int rb_lcore[RB_LCORES_MAX]; /* sides 0 and 1, and more of flux and mesh */
@@ -39,8 +32,8 @@ enum rb_pattern { RB_STREAM, RB_RPC, RB_LATENCY, RB_FLUX, RB_MESH, RB_PATTERNS }
 extern const char *const rb_transport_names[RB_TRANSPORTS + 1];
 extern const char *const rb_pattern_names[RB_PATTERNS + 1];
 
-/* False where a pattern lacks the transport; why says so. */
-bool rb_transport_usable(enum rb_transport t, enum rb_pattern p, uint32_t size, const char **why);
+/* Why a pattern does without the transport; NULL: it has it. */
+const char *rb_transport_lacks(enum rb_transport t, enum rb_pattern p, uint32_t size);
 
 struct rb_opt {
 	struct app_list transports, patterns, sizes, bursts;
@@ -54,15 +47,10 @@ struct rb_opt {
 	bool counters;
 };
 
-void rb_opt_help(int argc, char *const *argv);
-
-/* 0, or an exit code after one line on stderr. */
-int rb_opt_parse(struct rb_opt **o, int argc, char **argv);
-
 /* What is measured. */
 struct app_case {
-	enum rb_pattern pattern;
-	enum rb_transport transport;
+	uint32_t pattern;   /* enum rb_pattern */
+	uint32_t transport; /* enum rb_transport */
 	uint32_t size;
 	uint32_t burst;
 	uint32_t inflight;
@@ -119,6 +107,6 @@ void rb_env_limits(struct app_party *p);
 double rb_env_line_rate(struct app_party *p, enum rb_ways ways, uint64_t ns);
 
 /* lane.c: all transports of a case side by side; 0 or -EIO. */
-int rb_case_run(const struct rb_opt *o, const struct app_case *c, struct app_group *g);
+int rb_case_run(const struct rb_opt *o, const struct app_case *c, struct app_party *p);
 
 #endif

@@ -160,14 +160,6 @@ ipc_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 #define PIPE_DEPTH   (2 * PIPE_BURST)
 #define IDLE_CLIENTS 1024
 
-/* What is made of a group's first lane, and of another one. */
-enum target_of {
-	OF_LINE,  /* Latency / the line's ping-pong. */
-	OF_VALUE, /* The figure. */
-	OF_PEER,  /* How many times better than the other. */
-	OF_COST,  /* The server's time per call in the other / in the first. */
-};
-
 #define LANE(lane, how, n, act, deep, many)                                                        \
 	{                                                                                          \
 		.transport = (lane), .mode = (how), .clients = (n), .active = (act),               \
@@ -179,59 +171,30 @@ enum target_of {
 
 static const struct call_goals goals[] = {
 	{.lane = {SYNC(LANE_IPC), SYNC(LANE_UCX)},
-		.target = {{"synchronous round trip, 32 bytes / line ping-pong", OF_LINE, 1.5,
+		.target = {{"synchronous round trip, 32 bytes / line ping-pong", CALL_LINE, 1.5,
 				   true},
-			{"UCX posix round trip / ours", OF_PEER, 1.0, false, 1}}},
+			{"UCX posix round trip / ours", CALL_BETTER, 1.0, false, 1,
+				.unmeasured = "no peer"}}},
 	{.lane = {ASYNC(LANE_IPC, 1, 1, PIPE_DEPTH, PIPE_BURST),
 		 ASYNC(LANE_UCX, 1, 1, PIPE_DEPTH, PIPE_BURST),
 		 ONEWAY(LANE_UCX, 1, 1, PIPE_DEPTH, PIPE_BURST)},
-		.target = {{"1 client, 32 bytes, bursts of 32, M calls/s", OF_VALUE, 100, false},
-			{"the same / calls of UCX posix", OF_PEER, 5.0, false, 1},
-			{"the same / one-way messages of UCX posix", OF_PEER, 5.0, false, 2}}},
+		.target = {{"1 client, 32 bytes, bursts of 32, M calls/s", CALL_RATE, 100, false},
+			{"the same / calls of UCX posix", CALL_BETTER, 5.0, false, 1,
+				.unmeasured = "no peer"},
+			{"the same / one-way messages of UCX posix", CALL_BETTER, 5.0, false, 2,
+				.unmeasured = "no peer"}}},
 	{.lane = {ASYNC(LANE_IPC, 16, 16, 4, 4), ASYNC(LANE_UCX, 16, 16, 4, 4)},
-		.target = {{"16 clients on one lcore, depth 4, M calls/s", OF_VALUE, 60, false}}},
+		.target = {{"16 clients on one lcore, depth 4, M calls/s", CALL_RATE, 60, false}}},
 	{.lane = {ASYNC(LANE_IPC, 8, 8, 4, 4), ASYNC(LANE_IPC, IDLE_CLIENTS, 8, 4, 4)},
-		.target = {{"8 active of 1024 clients / 8 of 8: server time per call", OF_COST, 1.3,
-			true, 1}},
+		.target = {{"8 active of 1024 clients / 8 of 8: server time per call", CALL_COST,
+			1.3, true, 1}},
 		.clocked = true},
 };
-
-/* The figure; 0 or below if a lane that it needs has none. */
-static double
-target_value(const struct app_group *g, const struct app_target *t)
-{
-	enum lane_series of = t->of == OF_COST ? LANE_COST : LANE_VALUE;
-	double mine = call_median(g, 0, of), other = call_median(g, t->other, of), line;
-
-	switch (t->of) {
-	case OF_LINE:
-		line = g->n == 0
-			? 0
-			: app_series_line_ns(&g->lane[0]->series[LANE_VALUE], g->trial.state);
-		return line > 0 ? mine / line : 0;
-	case OF_VALUE:
-		return mine;
-	default:
-		if (!(mine > 0) || !(other > 0))
-			return 0;
-		return t->of == OF_COST || g->lane[0]->c->mode == LANE_SYNC ? other / mine
-									    : mine / other;
-	}
-}
-
-static void
-target_fill(const void *group, struct app_target *t)
-{
-	double value = target_value(group, t);
-
-	t->value = value > 0 ? value : -1;
-	t->unmeasured = t->of == OF_PEER ? "no peer" : NULL;
-}
 
 static int
 ipc_run(void *run)
 {
-	return opt.preset == PRESET_TARGETS ? call_targets(run, goals, CRPC_DIM(goals), target_fill)
+	return opt.preset == PRESET_TARGETS ? call_targets(run, goals, CRPC_DIM(goals))
 					    : run_all(run);
 }
 

@@ -23,12 +23,10 @@
  */
 
 #include <errno.h>
-#include <string.h>
 
 #include "app_msg.h"
 #include "crpc_clock.h"
 #include "crpc_copyrpc.h"
-#include "crpc_hist.h"
 #include "rpb.h"
 
 /** Bytes of an address of layer ipc, and of an endpoint of the others. */
@@ -43,7 +41,6 @@ enum lane_mode {
 	LANE_SYNC,   /**< One call at a time: the next client calls when the answer is there. */
 	LANE_ASYNC,  /**< Each active client keeps `depth` calls open. */
 	LANE_ONEWAY, /**< Messages without an answer; ipc: at most `depth` ahead of the server. */
-	LANE_MODES,
 };
 
 /** What one lane is. */
@@ -181,6 +178,20 @@ struct call_lane {
 	uint64_t calls;                    /**< which had so many calls. */
 };
 
+/** What a target is made of: a group's first lane, and another one. */
+enum call_of {
+	CALL_RATE,     /**< The first one's figure. */
+	CALL_LINE,     /**< Its time / the line's ping-pong. */
+	CALL_BETTER,   /**< How many times faster it is than the other. */
+	CALL_TIME,     /**< Its time / that of the other. */
+	CALL_COST,     /**< The server's time per call in the other / in the first. */
+	CALL_DOORBELL, /**< From here on counts. Of both ends together, per call; */
+	CALL_WQEBB,
+	CALL_CQE,
+	CALL_PCIE, /**< of the dearer end; */
+	CALL_READ,
+};
+
 /** What has to be reached: figures of one group of lanes. */
 struct call_goals {
 	struct app_case lane[3];     /**< The first of size 0 ends them. */
@@ -195,8 +206,7 @@ struct call_lane *call_add(struct rpb_run *run, struct app_group *g, const struc
 /** Measure, print, free the lanes: 0 or -EIO. */
 int call_run(struct app_group *g);
 /** Measure goals and print a verdict per line: 0 or -EIO. */
-int call_targets(struct rpb_run *run, const struct call_goals *goals, uint32_t n,
-	void (*fill)(const void *group, struct app_target *t));
+int call_targets(struct rpb_run *run, const struct call_goals *goals, uint32_t n);
 /** The median of a lane's series in the group's state; 0: none, or no such lane. */
 double call_median(const struct app_group *g, uint32_t lane, enum lane_series series);
 /** Percentiles of the calls in the group's state: false if there are none. */

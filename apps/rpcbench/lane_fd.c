@@ -4,10 +4,8 @@
  * on non-blocking descriptors, which is many times faster than to sleep in them, and pass all the
  * messages of a burst in one system call. A server of several clients asks epoll who has sent.
  */
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <unistd.h>

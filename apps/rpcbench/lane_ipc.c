@@ -3,9 +3,7 @@
  * Ours. Each client is an object of its own, all of them driven by one thread; the server is the
  * other process. The lives of clients are looked after between the slices, not in them.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "crpc_ipc.h"
 #include "crpc_log.h"

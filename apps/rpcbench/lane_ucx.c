@@ -5,7 +5,6 @@
  * which is its best case: a single receive queue to look at, however many clients there are.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "app_ucx.h"
 #include "lane_loop.h"

@@ -4,11 +4,7 @@
  * has ZeroMQ's own I/O thread beside the thread that calls, on the same core; so both sides wait in
  * the kernel rather than spin, which would keep the core from it.
  */
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #include <zmq.h>
 

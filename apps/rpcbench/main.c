@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "app_fail.h"
-#include "app_opt.h"
 #include "crpc_clock.h"
 #include "crpc_shm.h"
 #include "rpb.h"

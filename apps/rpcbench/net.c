@@ -2,7 +2,6 @@
 /* Layers net and raw: options, which lanes are compared with each other, rows and targets. */
 #include "app_fail.h"
 #include "crpc_log.h"
-#include "crpc_rdma.h"
 #include "net.h"
 
 enum net_preset { PRESET_ORIGINAL, PRESET_TARGETS };
@@ -266,18 +265,6 @@ net_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 
 #define RING_TINY 4096u
 
-/* What is made of a group's first lane, and of another one. */
-enum target_of {
-	OF_RATE,     /* Rate of the first / of the other. */
-	OF_LATENCY,  /* Round trip of the first, which is one call at a time, / of the other. */
-	OF_COST,     /* Time per call of the other / of the first. */
-	OF_DOORBELL, /* From here on counts. Of both ends together, per call; */
-	OF_WQEBB,
-	OF_CQE,
-	OF_PCIE, /* of the dearer end; */
-	OF_READ,
-};
-
 #define LANE(way, n, act, deep)                                                                    \
 	{                                                                                          \
 		.transport = (way), .clients = (n), .active = (act), .depth = (deep), .size = 32   \
@@ -290,58 +277,23 @@ enum target_of {
 
 static const struct call_goals goals[] = {
 	{.lane = {LANE(NET_RC, 8, 8, 256), LANE(NET_WRITE_IMM, 1, 1, NET_DEPTH_MAX)},
-		.target = {{"8 x 256, 32 bytes: calls / raw WRITE_IMM, a WQE each", OF_RATE, 4,
+		.target = {{"8 x 256, 32 bytes: calls / raw WRITE_IMM, a WQE each", CALL_BETTER, 4,
 				   false, 1},
-			{"  doorbells per call", OF_DOORBELL, 1. / 16, true, 0},
-			{"  WQE blocks per call", OF_WQEBB, 1. / 8, true, 0},
-			{"  CQEs per call", OF_CQE, 1. / 16, true, 0},
-			{"  PCIe bytes per call and side", OF_PCIE, 160, true, 0}}},
+			{"  doorbells per call", CALL_DOORBELL, 1. / 16, true, 0},
+			{"  WQE blocks per call", CALL_WQEBB, 1. / 8, true, 0},
+			{"  CQEs per call", CALL_CQE, 1. / 16, true, 0},
+			{"  PCIe bytes per call and side", CALL_PCIE, 160, true, 0}}},
 	{.lane = {LANE(NET_RC, 1, 1, 32), LANE(NET_UDRPC, 1, 1, 32)},
-		.target = {{"1 x 32: calls of copyrpc / of udrpc", OF_RATE, 3, false, 1}}},
+		.target = {{"1 x 32: calls of copyrpc / of udrpc", CALL_BETTER, 3, false, 1}}},
 	{.lane = {LANE(NET_RC, 1, 1, 1), LANE(NET_WRITE_IMM_LAT, 1, 1, 1)},
-		.target = {{"1 x 1: round trip / of raw WRITE_IMM", OF_LATENCY, 1.35, true, 1}}},
+		.target = {{"1 x 1: round trip / of raw WRITE_IMM", CALL_TIME, 1.35, true, 1}}},
 	{.lane = {ONEWAY(CRPC_COPYRPC_FLOW_WINDOW), ONEWAY(CRPC_COPYRPC_FLOW_READ)},
-		.target = {{"one way, ring of 4 KiB: window / READ flow", OF_RATE, 1, false, 1},
-			{"  READs of the window's", OF_READ, 0, true, 0}}},
+		.target = {{"one way, ring of 4 KiB: window / READ flow", CALL_BETTER, 1, false, 1},
+			{"  READs of the window's", CALL_READ, 0, true, 0}}},
 	{.lane = {LANE(NET_RC, 8, 8, 4), LANE(NET_RC, 1000, 8, 4)},
-		.target = {{"8 active of 1000 endpoints / 8 of 8: time per call", OF_COST, 1.3,
+		.target = {{"8 active of 1000 endpoints / 8 of 8: time per call", CALL_BETTER, 1.3,
 			true, 1}}},
 };
-
-static double
-ledger_value(const struct call_lane *l, enum target_of of)
-{
-	static const enum lane_count counts[] = {
-		LANE_DOORBELLS, LANE_WQEBBS, LANE_CQES, LANE_PCIE_BYTES, LANE_READS};
-	uint64_t a = l->sum[0].n[counts[of - OF_DOORBELL]];
-	uint64_t b = l->sum[1].n[counts[of - OF_DOORBELL]];
-	double n = (double)l->calls;
-
-	if (l->calls == 0 || (of == OF_PCIE && !l->sum[0].card))
-		return -1;
-	return of == OF_PCIE ? (double)crpc_max(a, b) / n
-			     : (double)(a + b) / (of == OF_READ ? 1 : n);
-}
-
-/* The figure, or below 0 if a lane that it needs has none. */
-static double
-target_value(const struct app_group *g, const struct app_target *t)
-{
-	double mine = call_median(g, 0, LANE_VALUE), other = call_median(g, t->other, LANE_VALUE);
-
-	if (!(mine > 0) || !(other > 0))
-		return -1;
-	if (t->of >= OF_DOORBELL)
-		return ledger_value((const struct call_lane *)g->lane[0], (enum target_of)t->of);
-	return t->of == OF_LATENCY ? 1e3 / mine / other : mine / other;
-}
-
-static void
-target_fill(const void *group, struct app_target *t)
-{
-	t->value = target_value(group, t);
-	t->counted = t->of >= OF_DOORBELL;
-}
 
 static int
 net_run(void *arg)
@@ -354,7 +306,7 @@ net_run(void *arg)
 		rc = net_cases(run, (uint32_t)opt.sizes.v[i]);
 	if (opt.preset != PRESET_TARGETS)
 		return rc;
-	rc = call_targets(run, goals, CRPC_DIM(goals), target_fill);
+	rc = call_targets(run, goals, CRPC_DIM(goals));
 	app_out_text(38,
 		"counted                  <= 200     8 x 256: instructions of our own code per "
 		"call, by the tests copyrpc_instructions, copyrpc_instructions_nic");

@@ -10,9 +10,7 @@
  * name of its context; endpoint_new(), behind, makes an endpoint of a context, has_unsent() looks
  * at one.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "crpc_log.h"
 #include "net.h"

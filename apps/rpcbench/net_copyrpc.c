@@ -12,13 +12,10 @@ static uint32_t
 ring_size(const struct app_case *c)
 {
 	uint64_t want = 2 * (uint64_t)c->depth * (c->size + 32) + 4096;
-	uint32_t size = RING_MIN;
 
 	if (c->ring_size != 0)
 		return c->ring_size;
-	while (size < want && size < RING_MAX)
-		size *= 2;
-	return size;
+	return (uint32_t)crpc_min(crpc_max(crpc_pow2_ceil(want), RING_MIN), RING_MAX);
 }
 
 static struct crpc_copyrpc_ep *

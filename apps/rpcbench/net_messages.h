@@ -12,9 +12,7 @@
  * back.
  */
 
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "crpc_log.h"
 #include "net.h"

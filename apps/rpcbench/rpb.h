@@ -18,13 +18,8 @@
  * process, or on a second lcore or in a second rank if there is one.
  */
 
-#include <stdio.h>
-
 #include "app_lane.h"
-#include "app_opt.h"
-#include "app_out.h"
 #include "app_stop.h"
-#include "crpc_util.h"
 
 /** What the user asked for; a layer has some of it. */
 struct rpb_opt {

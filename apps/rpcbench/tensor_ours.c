@@ -5,15 +5,12 @@
  * place. bf16: the sender writes half the bytes into the block, the receiver widens them into
  * memory of its own.
  */
-#include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "crpc_arena.h"
 #include "crpc_clock.h"
 #include "crpc_idle.h"
 #include "crpc_log.h"
-#include "crpc_shm.h"
 #include "crpc_tensor_convert.h"
 #include "crpc_tensor_ipc.h"
 #include "tensor.h"

@@ -4,12 +4,9 @@
  * of each page, and the way back), and from an arena. The figure of a slice is the middle of its
  * samples; a sample is one call of the kernel's, or a batch of allocations.
  */
-#include <dirent.h>
-#include <errno.h>
 #include <fcntl.h>
-#include <limits.h>
+#include <glob.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,7 +17,6 @@
 #include "app_fail.h"
 #include "crpc_arena.h"
 #include "crpc_log.h"
-#include "crpc_shm.h"
 #include "shmbench.h"
 
 #define SAMPLES_MAX 4096u
@@ -53,20 +49,16 @@ struct allocation {
 void
 sb_allocation_sweep(void)
 {
-	DIR *d = opendir("/dev/shm");
-	char name[NAME_MAX + 2], end;
-	struct dirent *e;
+	glob_t found;
+	char end;
 	int pid;
 
-	while (d != NULL && (e = readdir(d)) != NULL) {
-		if (sscanf(e->d_name, "shmbench.%d%c", &pid, &end) != 1 || pid <= 0)
-			continue;
-		snprintf(name, sizeof(name), "/%s", e->d_name);
-		if (kill(pid, 0) != 0 && errno == ESRCH)
-			shm_unlink(name);
-	}
-	if (d != NULL)
-		closedir(d);
+	glob("/dev/shm/shmbench.*", 0, NULL, &found);
+	for (size_t i = 0; i < found.gl_pathc; i++)
+		if (sscanf(found.gl_pathv[i], "/dev/shm/shmbench.%d%c", &pid, &end) == 1 &&
+			pid > 0 && kill(pid, 0) != 0 && errno == ESRCH)
+			unlink(found.gl_pathv[i]);
+	globfree(&found);
 }
 
 static double

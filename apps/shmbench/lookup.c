@@ -6,8 +6,6 @@
  * Throughput has many look-ups under way at once. "arithmetic_chained" less "chain_alone" is what
  * one takes from its pointer to its reference: each look-up begins when the one before is known.
  */
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* From figures of slices to rows; the segments that the benchmarks use. */
-#include <stdio.h>
 #include <unistd.h>
 
 #include "app_fail.h"

@@ -3,21 +3,15 @@
 #define SHMBENCH_H
 
 /*
- * shmbench: what its files share. main.c plans, options.c reads options, allocation.c, lookup.c and
+ * shmbench: what its files share. main.c reads options and plans, allocation.c, lookup.c and
  * transfer.c hold one benchmark each, copy.c the ways to copy, out.c sums up and prints.
  */
-
-#include <stdbool.h>
-#include <stdint.h>
 
 #include "app_measure.h"
 #include "app_opt.h"
 #include "app_stop.h"
-#include "crpc_atomic.h"
 #include "crpc_clock.h"
-#include "crpc_util.h"
 
-#define SB_REPEAT_MAX 1000
 #define SB_METHODS_MAX 16
 
 enum sb_bench { SB_ALLOCATION, SB_LOOKUP, SB_TRANSFER, SB_BENCHES };
@@ -40,10 +34,6 @@ struct sb_opt {
 	bool huge;
 	bool verify;
 };
-
-/* 0; APP_EXIT_USAGE after one line on stderr. */
-int sb_options_parse(struct sb_opt **o, int argc, char **argv);
-void sb_options_help(int argc, char *const *argv);
 
 /* ---- out.c ---- */
 

@@ -4,8 +4,6 @@
  * the same size, and of private memory with the largest pages that the kernel gives. The three take
  * turns slice by slice, with every way to copy.
  */
-#include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 

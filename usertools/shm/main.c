@@ -4,10 +4,8 @@
  * unowned. Owners are found by kernel locks, through lib/shm, and not by pids.
  */
 #include <dirent.h>
-#include <errno.h>
 #include <inttypes.h>
 #include <mntent.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
