@@ -28,7 +28,7 @@ r = min((r for r in rows('measured') if r['record'] == 'total'), key=lambda r: r
 measured = r['batch_mean'], r['net']['doorbells'] / (r['requests']['local'] + r['requests']['remote'])
 errors = {name: [v / m - 1 for v, m in zip(virtual(name), measured)] for name in ('virtual--colocate', 'virtual')}
 print(measured, r['away_pct'], errors)
-BOUND = 0.12  # Errors of 14 runs on a loaded machine were up to 0.075, of single rounds up to 0.11.
+BOUND = 0.15  # Errors of 13 runs on a busy machine were up to 0.107; those of the control are above 0.25.
 sys.exit(any(abs(e) > BOUND for e in errors['virtual--colocate']) or any(abs(e) < BOUND for e in errors['virtual']))
 EOF
 ok "messages per batch, doorbells per operation: $(cat "$TMP/counts.out")"
