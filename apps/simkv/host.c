@@ -52,6 +52,7 @@ sim_host_count(const struct sim_host *h, struct sim_counts *c)
 	*c = h->past;
 	c->taken += h->now.taken;
 	c->answered += h->now.answered;
+	c->made += h->now.made;
 	c->turns += h->now.turns;
 	c->busy += h->now.busy;
 	if (h->parts.copyrpc == NULL)
@@ -68,6 +69,13 @@ sim_host_count(const struct sim_host *h, struct sim_counts *c)
 	c->doorbells += nic.doorbells;
 }
 
+/* A card that is software works on the daemon's core. */
+static bool
+card_is_soft(const struct sim_host *h)
+{
+	return h->world->opt->model.cpu.recv != 0;
+}
+
 /* Of what was done since the turn's begin, ps. A request of a client is served here or sent on. */
 static uint64_t
 cost(const struct sim_host *h, const struct sim_counts *c)
@@ -76,11 +84,13 @@ cost(const struct sim_host *h, const struct sim_counts *c)
 	const struct sim_counts *b = &h->before;
 	int64_t stores = (int64_t)(c->taken - b->taken + c->served - b->served) -
 		(int64_t)(c->remote - b->remote);
+	uint64_t turn = card_is_soft(h) ? 0 : cpu->turn;
 
 	return (h->begin < h->slow ? SIM_SLOW : 1) *
-		(cpu->turn + (stores > 0 ? (uint64_t)stores * cpu->store : 0) +
+		(turn + (stores > 0 ? (uint64_t)stores * cpu->store : 0) +
 			(c->taken - b->taken) * cpu->client_in +
 			(c->answered - b->answered) * cpu->client_out +
+			(c->made - b->made) * cpu->client +
 			(c->messages_in - b->messages_in) * cpu->message_in +
 			(c->messages_out - b->messages_out) * cpu->message_out +
 			(c->cqes - b->cqes) * cpu->cqe + (c->wqes - b->wqes) * cpu->wqe +
@@ -102,7 +112,7 @@ sim_host_clock(void *arg)
 static uint64_t
 hop(const struct sim_host *h)
 {
-	return h->world->opt->model.cpu.hop / PS;
+	return h->world->opt->colocate ? 0 : h->world->opt->model.cpu.hop / PS;
 }
 
 static uint32_t
@@ -172,7 +182,18 @@ static const struct crpc_kv_front front = {.passes = true,
 	.flush = nothing,
 	.watch = nothing};
 
-/* A client makes its calls one after the other, on a core of its own. */
+/* When a call of a client is made: one after the other, on a core of its own or of the daemon. */
+static uint64_t
+call_begin(struct sim_host *h, uint32_t client, uint64_t now)
+{
+	if (h->world->opt->colocate) {
+		h->now.made++;
+		return now;
+	}
+	h->busy[client] = crpc_max(h->busy[client], now) + h->world->opt->model.cpu.client / PS;
+	return h->busy[client];
+}
+
 static int
 link_call(void *link, uint64_t now, uint32_t to, const void *msg, uint32_t len, uint32_t resp_max,
 	uint64_t cookie)
@@ -180,10 +201,11 @@ link_call(void *link, uint64_t now, uint32_t to, const void *msg, uint32_t len, 
 	struct sim_host *h = link;
 	uint32_t client = (uint32_t)(cookie >> 8);
 	uint32_t i = client * (uint32_t)h->world->opt->depth + (uint32_t)(cookie & 0xff);
+	uint64_t begin;
 
-	h->busy[client] = crpc_max(h->busy[client], now) + h->world->opt->model.cpu.client / PS;
-	h->call[i] = (struct sim_call){.at = h->busy[client] + hop(h),
-		.begin = h->busy[client],
+	begin = call_begin(h, client, now);
+	h->call[i] = (struct sim_call){.at = begin + hop(h),
+		.begin = begin,
 		.cookie = cookie,
 		.len = len,
 		.state = SIM_CALL_ASKED};
@@ -240,6 +262,22 @@ connect_wanted(struct sim_host *h)
 	}
 }
 
+/*
+ * A card that is software takes messages in before the daemon polls, and those that land meanwhile:
+ * one poll finds them all. So the loop's own cost is paid after a turn, not before what it sends.
+ * @return false: there was nothing.
+ */
+static bool
+card_turn(struct sim_host *h)
+{
+	uint64_t busy = card_is_soft(h) ? h->landed * h->world->opt->model.cpu.recv : 0;
+
+	h->landed = 0;
+	h->free += busy;
+	h->turn.at = (h->free + PS - 1) / PS;
+	return busy != 0;
+}
+
 static void
 daemon_turn(struct sim_host *h)
 {
@@ -251,14 +289,18 @@ daemon_turn(struct sim_host *h)
 	/* Its core polls all the time: turns begin at multiples of an empty one. */
 	if (h->turn.at * PS > h->free)
 		h->free += (h->turn.at * PS - h->free + turn - 1) / turn * turn;
+	if (card_turn(h))
+		return;
 	h->begin = h->free / PS;
 	h->world->net.clock_arg = h;
 	sim_host_count(h, &h->before);
 	crpc_kv_daemon_turn(h->daemon, h->begin);
 	connect_wanted(h);
+	if (h->world->opt->colocate)
+		app_load_turn(&h->load, sim_host_clock(h));
 	sim_host_count(h, &c);
 	busy = memcmp(&c, &h->before, sizeof(c)) != 0;
-	h->free += crpc_max(cost(h, &c), PS);
+	h->free += crpc_max(cost(h, &c), PS) + (card_is_soft(h) ? cpu->turn : 0);
 	h->before = c;
 	h->now.turns++;
 	h->now.busy += busy;
@@ -285,6 +327,11 @@ sim_actor_turn(struct sim_actor *a)
 		daemon_turn(h);
 		return;
 	}
+	/* On the daemon's core they have a turn after each of its own. */
+	if (h->world->opt->colocate && !h->dead) {
+		a->at = UINT64_MAX;
+		return;
+	}
 	app_load_turn(&h->load, a->at);
 	a->at = queue_next(&h->answered, h->call);
 }
@@ -295,6 +342,7 @@ wake_daemon(void *host, uint64_t now_ns)
 {
 	struct sim_host *h = host;
 
+	h->landed++;
 	sim_wake(&h->turn, crpc_max(now_ns, (h->free + PS - 1) / PS));
 }
 

@@ -23,7 +23,7 @@ struct sim_options {
 	uint64_t hosts, clients, depth, keys, seed, ring;
 	unsigned int flush, flow, transport, connect, preset;
 	double read_ratio, hold_us, warmup_ms, virtual_ms;
-	bool verify;
+	bool verify, colocate;
 	uint64_t timeout_ns, watch_ns; /**< timeout_ns 0: that of lib/kv_server. */
 	const char *fault;
 	struct sim_faults faults; /**< The same, read. */

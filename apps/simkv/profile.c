@@ -56,6 +56,7 @@ static const struct field cpu_fields[] = {
 	CPU(cqe),
 	CPU(message_in),
 	CPU(message_out),
+	{"cpu_recv_ns", offsetof(struct sim_model, cpu.recv), 1e3},
 	{"cpu_wqe_ns", offsetof(struct sim_model, cpu.wqe), 1e3},
 	{"cpu_doorbell_ns", offsetof(struct sim_model, cpu.doorbell), 1e3},
 	CPU(client_in),

@@ -20,6 +20,8 @@
 struct sim_cpu {
 	uint64_t turn;        /**< A turn of the daemon's loop that finds nothing. */
 	uint64_t cqe;         /**< A completion of the device. */
+	/** A card that is software takes in a message, on the daemon's core; 0: a card apart. */
+	uint64_t recv;
 	uint64_t message_in;  /**< A request or reply of another host. */
 	uint64_t message_out; /**< The same to another host. */
 	uint64_t wqe;         /**< A work request is written. */

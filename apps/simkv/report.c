@@ -102,7 +102,8 @@ sim_report_row(const struct app_out *out, const struct sim_options *o, const str
 	json_t *row = app_row(out, "result", &trial), *lat = json_object();
 
 	app_sweep_add(point, row);
-	app_row_set(row, "{s:b,s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:s}", "virtual", 1, "preset",
+	app_row_set(row, "{s:b,s:b,s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:s}", "virtual", 1, "colocate",
+		o->colocate, "preset",
 		sim_presets[o->preset], "hosts", INT(o->hosts), "clients", INT(o->clients), "depth",
 		INT(o->depth), "backend", "copyrpc", "flush", app_flush_names[o->flush],
 		"transport", app_transport_names[o->transport], "flow", app_flow_names[o->flow]);

@@ -18,6 +18,7 @@
  * who have a turn when an answer has come. The actor whose time is earliest is next; of several the
  * seed decides. A daemon that finds nothing polls on: its next turn begins at the first multiple of
  * an empty turn after something has come, and at most SIM_IDLE_NS later, as copyrpc has timers.
+ * With --colocate the clients have a turn at the end of each of the daemon's, on its core.
  */
 
 #include "crpc_kv_server.h"
@@ -61,6 +62,7 @@ struct sim_queue {
 /** What the layers had counted. */
 struct sim_counts {
 	uint64_t taken, answered; /**< Of clients. */
+	uint64_t made;            /**< By clients that share the daemon's core. */
 	uint64_t remote;          /**< Calls to other hosts. */
 	uint64_t served;          /**< Requests of other hosts. */
 	uint64_t messages_in, messages_out, batches, cqes, wqes, doorbells, turns, busy;
@@ -85,6 +87,7 @@ struct sim_host {
 	uint64_t begin;   /**< Of the daemon's turn, ns. */
 	uint64_t free;    /**< Its core is free then, ps: turns are shorter than a ns is exact. */
 	uint64_t watched; /**< When it was looked at last. */
+	uint64_t landed;  /**< Completions since the card had a turn on the daemon's core. */
 	/** Of it: so far, at the begin of the turn, of the run; of its earlier lives. */
 	struct sim_counts now, before, start, past;
 

@@ -62,6 +62,9 @@ def faults(base):
         check(f'{fault}: operations fail: {fails}', (row['failed'] > 0) == fails and row['open'] == 0 and
               row['verify_errors'] == 0 and row['sent'] == row['answered'], row)
         check('the others go on', row['sent'] > quiet['sent'] / 2, (row['sent'], quiet['sent']))
+
+
+def chaos():
     both = [raw_rows('--chaos', '1', '--draws', '20') for _ in range(2)]
     check('chaos is the same twice', both[0] == both[1])
     row = json.loads(raw_rows('--chaos', '1000', '--draws', '300'))
@@ -84,6 +87,10 @@ def main():
     fast, _ = run(*base)
     more = slow[0]['lat_us']['remote']['p50'] - fast[0]['lat_us']['remote']['p50']
     check('5 us more each way are 10 us more', 9.5 < more < 10.5, more)
+    shared, _ = run(*base, '--colocate')
+    check('on one core there is no hop, and a daemon has less time for others', all(
+        sign * (shared[0]['lat_us'][path]['p50'] - fast[0]['lat_us'][path]['p50']) > 0.2
+        for path, sign in (('local', -1), ('rtt', 1))), (shared, fast))
     rows, _ = run('--preset', 'seed001', '--sweep', 'clients=1,16', '--virtual-ms', '1')
     check('a sweep', [row['clients'] for row in rows] == [1, 16], rows)
     for row in rows:
@@ -95,6 +102,8 @@ def main():
     used, _ = run('--hosts', '80', '--clients', '1', '--connect', 'use', '--virtual-ms', '0.02', '--warmup-ms', '0.001')
     check('some of the pairs are connected', 80 < used[0]['connections'] < 80 * 79 / 2, used[0]['connections'])
     faults(base)
+    faults((*base, '--colocate', '--nic', 'soft_mlx5', '--cpu', 'soft_core'))
+    chaos()
     for args, line in ((('--set', 'recv_ns=-1'), '--set'), (('--set', 'nothing=1'), '--set'),
                        (('--nic', 'none'), '--nic'), (('--cpu', 'cx7'), '--cpu'), (('--ring', '5000'), '--ring'),
                        (('--sweep', 'clients=1,0'), '--clients'), (('--hosts', '1024', '--keys', '1M'), '--keys'),

@@ -8,6 +8,7 @@ Arguments: source root, build root, version."""
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -118,6 +119,19 @@ def result_tools(tools, tmp):
     refuses('crpc-plot: results of another version', plot, full)
 
 
+def calibration(source, tools):
+    """The instructions by which crpc-calibrate computes are those that are counted."""
+    sys.path.append(tools)
+    tool = runpy.run_path(os.path.join(tools, 'crpc-calibrate'))
+    for file, names in (('copyrpc_instructions', {'CALL_OF_16': 'calls_8x16', 'CALL_OF_1': 'calls_1x1'}),
+                        ('instructions_kv', {'OPERATION': 'kv_local', 'OPERATION_DEPTH_4': 'kv_local_depth_4',
+                                             'TWO_RANKS_DEPTH_4': 'kv_two_ranks_depth_4'})):
+        with open(os.path.join(source, 'test/golden', file + '.json')) as f:
+            golden = json.load(f)['per_message']
+        for name, counted in names.items():
+            check(f'crpc-calibrate: {name} is {counted}', abs(tool[name] / golden[counted] - 1) < 0.1, golden[counted])
+
+
 def report(tools, build, tmp):
     """Pages come from rows; what they quote must be there; two runs of a model are one."""
     tool, out = os.path.join(tools, 'crpc-report'), os.path.join(tmp, 'report')
@@ -198,6 +212,7 @@ def main():
     vocabulary(every)
     renamed(every)
     with tempfile.TemporaryDirectory() as tmp:
+        calibration(source, tools)
         result_tools(tools, tmp)
         report(tools, build, tmp)
         quoted(tools, tmp)
