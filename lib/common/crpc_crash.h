@@ -22,6 +22,7 @@
  * The name may stand at several places, which are then one point.
  */
 
+#ifndef __cplusplus
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -33,6 +34,7 @@ struct crpc_crash_point {
 
 /** Called at a point; returns unless it is the armed one. */
 void crpc_crash_here(struct crpc_crash_point *point);
+#endif
 
 #ifdef CRPC_CRASH_POINTS
 #define CRPC_CRASH_POINT(point_name)                                                               \
