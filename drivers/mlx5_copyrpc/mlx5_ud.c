@@ -9,8 +9,6 @@
  * handing buffers back is adding to a counter.
  */
 #include <errno.h>
-#include <stdlib.h>
-#include <string.h>
 
 #include "crpc_log.h"
 #include "mlx5_copyrpc.h"

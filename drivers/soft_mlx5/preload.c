@@ -35,7 +35,6 @@
 
 #include "crpc_atomic.h"
 #include "cm.h"
-#include "crpc_util.h"
 #include "fabric.h"
 #include "file.h"
 #include "netlink.h"

@@ -148,7 +148,8 @@ alloc_uar_page(struct uv_ctx *ctx, struct uv_uar *uar)
 	return sm_uar_add(uv_nic(ctx), uar->page_id, uar->page, &uar->obj.uar);
 }
 
-static bool
+/* Answers in an attribute: 0, or EINVAL where there is no room for it. */
+static int
 put_attr(const struct attrs *set, uint16_t id, const void *value, uint32_t size)
 {
 	const struct ib_uverbs_attr *attr = find_attr(set, id);
@@ -156,10 +157,10 @@ put_attr(const struct attrs *set, uint16_t id, const void *value, uint32_t size)
 	void *to = attr_out(attr, &room);
 
 	if (to == NULL || room < size)
-		return false;
+		return EINVAL;
 	memcpy(to, value, size);
 	set->user[attr - set->a].flags |= UVERBS_ATTR_F_VALID_OUTPUT;
-	return true;
+	return 0;
 }
 
 /* Not while a queue pair rings there: EBUSY. */
@@ -196,10 +197,11 @@ uar_alloc(struct uv_ctx *ctx, const struct attrs *set)
 		return err;
 	}
 	offset = (uint64_t)uar->page_id * UV_PAGE;
-	if (!put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, sizeof(offset)) ||
-		!put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, sizeof(length)) ||
-		!put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &uar->page_id,
-			sizeof(uar->page_id))) {
+	if (put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET, &offset, sizeof(offset)) != 0 ||
+		put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_LENGTH, &length, sizeof(length)) !=
+			0 ||
+		put_attr(set, MLX5_IB_ATTR_UAR_OBJ_ALLOC_PAGE_ID, &uar->page_id,
+			sizeof(uar->page_id)) != 0) {
 		uar_free(ctx, uar);
 		return EINVAL;
 	}
@@ -245,18 +247,18 @@ query_gid_table(struct uv_ctx *ctx, const struct attrs *set)
 	const struct sm_port *port = sm_port((uint32_t)ctx->device);
 	uint64_t size = attr_value(set, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE), n = port->ngids;
 	struct ib_uverbs_gid_entry entries[SM_GIDS];
+	int err;
 
 	for (uint32_t i = 0; i < n; i++)
 		entries[i] = gid_entry(port, i);
 	if (size != sizeof(entries[0]) ||
 			(uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) != 0)
 		return EINVAL;
-	return put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries,
-			(uint32_t)n * sizeof(entries[0])) &&
-					put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES,
-							&n, sizeof(n))
-			? 0
-			: EINVAL;
+	err = put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries,
+		(uint32_t)n * sizeof(entries[0]));
+	if (err != 0)
+		return err;
+	return put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, &n, sizeof(n));
 }
 
 static int
@@ -273,9 +275,7 @@ query_gid_entry(struct uv_ctx *ctx, const struct attrs *set)
 	if (index >= port->ngids)
 		return ENODATA;
 	entry = gid_entry(port, index);
-	return put_attr(set, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, &entry, sizeof(entry))
-			? 0
-			: EINVAL;
+	return put_attr(set, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, &entry, sizeof(entry));
 }
 
 /* ---- device commands: firmware's layout, of which fields are named as in mlx5_ifc.h ---- */
@@ -341,10 +341,9 @@ devx_other(struct uv_ctx *ctx, const struct attrs *set)
 		return sm_refuse(EOPNOTSUPP, "QUERY_HCA_CAP of group 0x%x", (uint32_t)group);
 	if (group == 0)
 		memcpy(answer + 16, hca_caps, sizeof(hca_caps));
-	return out != NULL && put_attr(set, out->attr_id, answer,
-				       (uint32_t)crpc_min(out->len, sizeof(answer)))
-		? 0
-		: EINVAL;
+	return out == NULL ? EINVAL
+			   : put_attr(set, out->attr_id, answer,
+				     (uint32_t)crpc_min(out->len, sizeof(answer)));
 }
 
 /* Of commands about objects there is one, mlx5dv_dci_stream_id_reset(), DEVX or not. */

@@ -25,7 +25,6 @@
  */
 
 #include <pthread.h>
-#include <time.h>
 
 #include <infiniband/verbs.h>
 #include <rdma/ib_user_verbs.h>

@@ -2,7 +2,6 @@
 /* Queue pairs and addresses, the control path. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "crpc_log.h"
 #include "verbs_copyrpc.h"

@@ -17,28 +17,34 @@
 #ifndef __cplusplus
 #include <stdatomic.h>
 
+#include "crpc_crash.h"
+
+/* Between two writes a test may kill the process. */
+#define __crpc_write(op, p, v, order)                                                              \
+	(CRPC_CRASH_HERE, atomic_##op##_explicit(p, v, memory_order_##order))
+
 #define crpc_load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
 #define crpc_load_acquire(p) atomic_load_explicit((p), memory_order_acquire)
-#define crpc_store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
-#define crpc_store_release(p, v) atomic_store_explicit((p), (v), memory_order_release)
+#define crpc_store_relaxed(p, v) __crpc_write(store, (p), (v), relaxed)
+#define crpc_store_release(p, v) __crpc_write(store, (p), (v), release)
 
-#define crpc_fetch_add_relaxed(p, v) atomic_fetch_add_explicit((p), (v), memory_order_relaxed)
-#define crpc_fetch_add_acq_rel(p, v) atomic_fetch_add_explicit((p), (v), memory_order_acq_rel)
-#define crpc_fetch_or_acq_rel(p, v) atomic_fetch_or_explicit((p), (v), memory_order_acq_rel)
-#define crpc_fetch_and_acq_rel(p, v) atomic_fetch_and_explicit((p), (v), memory_order_acq_rel)
-#define crpc_exchange_acq_rel(p, v) atomic_exchange_explicit((p), (v), memory_order_acq_rel)
+#define crpc_fetch_add_relaxed(p, v) __crpc_write(fetch_add, (p), (v), relaxed)
+#define crpc_fetch_add_acq_rel(p, v) __crpc_write(fetch_add, (p), (v), acq_rel)
+#define crpc_fetch_or_acq_rel(p, v) __crpc_write(fetch_or, (p), (v), acq_rel)
+#define crpc_fetch_and_acq_rel(p, v) __crpc_write(fetch_and, (p), (v), acq_rel)
+#define crpc_exchange_acq_rel(p, v) __crpc_write(exchange, (p), (v), acq_rel)
 
 /*
  * Where two sides each write a word and then read the other's (Dekker), and one must see: all four
  * accesses are of these.
  */
 #define crpc_load_seq_cst(p) atomic_load_explicit((p), memory_order_seq_cst)
-#define crpc_exchange_seq_cst(p, v) atomic_exchange_explicit((p), (v), memory_order_seq_cst)
+#define crpc_exchange_seq_cst(p, v) __crpc_write(exchange, (p), (v), seq_cst)
 
 /** Strong compare-and-swap; acquire and release on success, acquire on failure. */
 #define crpc_cas_acq_rel(p, expected, v)                                                           \
-	atomic_compare_exchange_strong_explicit(                                                   \
-		(p), (expected), (v), memory_order_acq_rel, memory_order_acquire)
+	(CRPC_CRASH_HERE, atomic_compare_exchange_strong_explicit(                                 \
+		(p), (expected), (v), memory_order_acq_rel, memory_order_acquire))
 
 #else
 /* C++ has no _Atomic: words of the same layout, and the builtins that C's accesses are made of. */

@@ -3,7 +3,6 @@
  * Endpoints: memory, queue pair, address, connection, and how one breaks. Control path.
  */
 #include <inttypes.h>
-#include <stdlib.h>
 
 #include "copyrpc_large.h"
 #include "copyrpc_modes.h"

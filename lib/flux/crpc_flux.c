@@ -2,7 +2,6 @@
 /* flux: create, join, connect, leave, and what looks at a node from outside its datapath. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "crpc_conf.h"
 #include "flux_life.h"

@@ -3,7 +3,6 @@
  * The client's datapath: call and poll. What happens rarely in them is ipc_client_other.c, what a
  * poll does now and then ipc_client_watch.c.
  */
-#include <errno.h>
 
 #include "ipc_client.h"
 #include "rpc_copy.h"

@@ -153,10 +153,8 @@ ipc_send(struct crpc_ipc_client *c, uint32_t len, uint32_t state, uint32_t flags
 		next = __crpc_ipc_step_over(c, next, (uint32_t)c->req_seq + 1);
 		after = &c->call[next];
 	}
-	CRPC_CRASH_POINT("ipc.call.1");
 	/* C1, and R1 pairs with A1 in recv_plain(): the message, and our reads of responses. */
 	crpc_store_release(&c->next->word, ipc_word((uint32_t)c->req_seq, len, next | flags));
-	CRPC_CRASH_POINT("ipc.call.2");
 	c->req_seq++;
 	c->next_slot = next;
 	c->next_call = after;
@@ -268,10 +266,8 @@ ipc_is_alone(const struct crpc_ipc_client *c)
 static inline void
 ipc_send_lone(struct crpc_ipc_client *c, uint32_t len)
 {
-	CRPC_CRASH_POINT("ipc.lone.1");
 	/* C1, and R1 pairs with A1 in recv_lone(). */
 	crpc_store_release(&c->lone->word, ipc_word((uint32_t)c->req_seq, len, 0));
-	CRPC_CRASH_POINT("ipc.lone.2");
 	c->lone_call->state = IPC_CALL_OPEN;
 	c->lone_seq = (uint32_t)c->req_seq;
 	c->req_seq++;

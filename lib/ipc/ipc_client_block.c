@@ -25,7 +25,6 @@ crpc_ipc_client_call_ref(struct crpc_ipc_client *c, uint64_t now_ns, uint64_t re
 	}
 	if (crpc_arena_give(c->arena, ref, c->server_member) != 0)
 		return -EINVAL;
-	CRPC_CRASH_POINT("ipc.ref.1");
 	memcpy(c->next->data, &ref, sizeof(ref));
 	rpc_copy(c->next->data + IPC_REF_LEN, buf, len - IPC_REF_LEN);
 	c->refs[c->next_slot] = ref;

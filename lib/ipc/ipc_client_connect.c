@@ -37,16 +37,13 @@ claim_place(struct crpc_ipc_client *c, uint32_t id)
 		rc = -EAGAIN;
 		goto err_lock;
 	}
-	CRPC_CRASH_POINT("ipc.claim.1");
 	ctl->pid = (uint32_t)getpid();
 	ctl->member = c->arena == NULL ? 0 : crpc_arena_member(c->arena);
-	CRPC_CRASH_POINT("ipc.claim.2");
 	/* R4 pairs with A4 in look_at(). */
 	if (!crpc_cas_acq_rel(&ctl->claim, &claim, IPC_CLAIM(claim >> 32, IPC_OPEN))) {
 		rc = -EAGAIN;
 		goto err_lock;
 	}
-	CRPC_CRASH_POINT("ipc.claim.3");
 	c->ctl = ctl;
 	c->id = id;
 	c->gen = (uint32_t)(claim >> 32);
@@ -169,11 +166,8 @@ leave_place(struct crpc_ipc_client *c)
 	uint64_t claim = IPC_CLAIM(c->gen, IPC_OPEN);
 	enum ipc_claim end = c->oneway != 0 ? IPC_LEAVING : IPC_CLOSED;
 
-	CRPC_CRASH_POINT("ipc.leave.1");
 	crpc_cas_acq_rel(&c->ctl->claim, &claim, IPC_CLAIM(c->gen, end));
-	CRPC_CRASH_POINT("ipc.leave.2");
 	crpc_shm_lock_drop(c->lock);
-	CRPC_CRASH_POINT("ipc.leave.3");
 	/* After the lock: who looks because of the ring finds the place free to take back. */
 	__crpc_ipc_ring_bell(c->bell, c->id);
 }

@@ -68,9 +68,7 @@ put_burst(struct crpc_ipc_client *c, const uint8_t *m, uint32_t len, uint32_t re
 			after = &all[next];
 		}
 		rpc_copy(s->data, m, len);
-		CRPC_CRASH_POINT("ipc.burst.1");
 		crpc_store_release(&s->word, ipc_word(seq, len, next)); /* C1, R1 */
-		CRPC_CRASH_POINT("ipc.burst.2");
 		s = ipc_slot_at(req, next, stride);
 	}
 	c->next = s;

@@ -17,7 +17,6 @@ __crpc_ipc_step_over(struct crpc_ipc_client *c, uint32_t slot, uint32_t seq)
 	}
 	if (call->state == IPC_CALL_OLD) {
 		call->state = 0;
-		CRPC_CRASH_POINT("ipc.promise.1");
 		ipc_spoil(ipc_slot_at(c->req, slot, c->req_slot), seq);
 	}
 	return slot;

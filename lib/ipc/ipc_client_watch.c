@@ -11,11 +11,8 @@ void
 __crpc_ipc_ring_bell(struct ipc_bell *bell, uint32_t id)
 {
 	/* R6 pairs with A6 in take_bell(): what we did, then our bit, then its summary. */
-	CRPC_CRASH_POINT("ipc.ring.1");
 	crpc_fetch_or_acq_rel(&bell->word[id / 64], UINT64_C(1) << id % 64);
-	CRPC_CRASH_POINT("ipc.ring.2");
 	crpc_fetch_or_acq_rel(&bell->summary, UINT64_C(1) << id / 64);
-	CRPC_CRASH_POINT("ipc.ring.3");
 }
 
 crpc_noinline void
@@ -36,9 +33,7 @@ __crpc_ipc_announce(struct crpc_ipc_client *c)
 	if (c->announced == (uint32_t)c->req_seq)
 		return;
 	c->announced = (uint32_t)c->req_seq;
-	CRPC_CRASH_POINT("ipc.announce.1");
 	crpc_exchange_seq_cst(&c->ctl->announced, c->announced - 1); /* C3 */
-	CRPC_CRASH_POINT("ipc.announce.2");
 	sleep = crpc_load_seq_cst(c->sleep);                         /* C4 */
 	if (sleep != c->sleep_seen)
 		__crpc_ipc_ring(c, sleep); /* C5 */

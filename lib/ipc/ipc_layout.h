@@ -22,7 +22,6 @@
 
 #include "crpc_atomic.h"
 #include "crpc_config.h"
-#include "crpc_crash.h"
 #include "crpc_shm.h"
 #include "ipc_slot.h"
 

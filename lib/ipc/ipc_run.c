@@ -79,10 +79,8 @@ put_run(struct ipc_peer *p, uint32_t mask, const uint8_t *msgs, uint32_t k, uint
 			ipc_spoil(ipc_slot_at(p->resp, place + i, CRPC_CACHE_LINE), place + i);
 		return false;
 	}
-	CRPC_CRASH_POINT("ipc.run.1");
 	/* R2, as in ipc_publish() */
 	crpc_store_release(&head->word, ipc_word((uint32_t)p->resp_seq, size, IPC_SLOT_RUN | k));
-	CRPC_CRASH_POINT("ipc.run.2");
 	p->resp_seq += k;
 	return true;
 }

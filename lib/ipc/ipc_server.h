@@ -213,10 +213,8 @@ static inline void
 ipc_publish(struct ipc_peer *p, uint32_t slot, uint32_t size, struct ipc_slot *r)
 {
 	p->open--;
-	CRPC_CRASH_POINT("ipc.reply.1");
 	/* R2 pairs with A2 in poll_answers(): the answer, and our reads of the request. */
 	crpc_store_release(&r->word, ipc_word((uint32_t)p->resp_seq, size, slot));
-	CRPC_CRASH_POINT("ipc.reply.2");
 	p->resp_seq++;
 }
 
@@ -226,10 +224,8 @@ ipc_publish_lone(
 	struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t size, struct ipc_slot *lone)
 {
 	s->stats.rpc.replies++;
-	CRPC_CRASH_POINT("ipc.reply_lone.1");
 	/* R2 pairs with A2 in ipc_lone_size(): the answer, and our reads of the request. */
 	crpc_store_release(&lone->word, ipc_word(p->lone_seq, size, IPC_SLOT_REPLY));
-	CRPC_CRASH_POINT("ipc.reply_lone.2");
 	p->open--;
 }
 
@@ -238,7 +234,6 @@ static inline void
 ipc_leave_lone(const struct crpc_ipc_server *s, const struct ipc_peer *p)
 {
 	crpc_store_relaxed(&ipc_lone(s, p)->word, ipc_word(p->lone_seq - 1, 0, IPC_SLOT_REPLY));
-	CRPC_CRASH_POINT("ipc.reply_lone.3");
 }
 
 /** Take the request at the head, which is not plain. False: it failed, or its client dropped. */

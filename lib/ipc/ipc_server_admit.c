@@ -164,9 +164,7 @@ crpc_ipc_server_create(const struct crpc_ipc_server_conf *conf)
 		peer_init(s, i);
 	for (uint32_t i = 0; i < CRPC_DIM(s->active); i++)
 		s->active[i] = &s->peers[0];
-	CRPC_CRASH_POINT("ipc.create.1");
 	crpc_shm_ready(s->seg);
-	CRPC_CRASH_POINT("ipc.create.2");
 	return s;
 }
 
@@ -244,7 +242,6 @@ wake(struct crpc_ipc_server *s, struct ipc_peer *p)
 {
 	s->stats.wakes++;
 	crpc_store_relaxed(&p->ctl->sleep, ++p->sleep);
-	CRPC_CRASH_POINT("ipc.wake.1");
 	activate(s, p);
 }
 
@@ -258,7 +255,6 @@ __crpc_ipc_doze(struct crpc_ipc_server *s, struct ipc_peer *p)
 	if (s->n_active <= s->awake_min || p->open != 0)
 		return false;
 	crpc_exchange_seq_cst(&p->ctl->sleep, ++p->sleep); /* S1 */
-	CRPC_CRASH_POINT("ipc.doze.1");
 	announced = crpc_load_seq_cst(&p->ctl->announced); /* S2 */
 	if ((int32_t)(announced - (uint32_t)(p->req_seq - 1)) > 0 || has_mail(s, p)) {
 		crpc_store_relaxed(&p->ctl->sleep, ++p->sleep); /* S3 */
@@ -309,12 +305,10 @@ take_bell(struct crpc_ipc_server *s)
 	 */
 	uint64_t summary = crpc_exchange_acq_rel(&s->bell->summary, 0), bits;
 
-	CRPC_CRASH_POINT("ipc.bell.1");
 	for (uint32_t w = 0; w < words; w++) {
 		if ((summary >> w & 1) == 0)
 			continue;
 		bits = crpc_exchange_acq_rel(&s->bell->word[w], 0); /* A6 */
-		CRPC_CRASH_POINT("ipc.bell.2");
 		if (w == words - 1 && s->lay.max_clients % 64 != 0)
 			bits &= (UINT64_C(1) << s->lay.max_clients % 64) - 1;
 		s->rung_word[w] |= bits;
@@ -411,13 +405,10 @@ retire_if_gone(struct crpc_ipc_server *s, struct ipc_peer *p)
 	if (p->dead != 0)
 		return;
 	p->state = IPC_PEER_ABSENT;
-	CRPC_CRASH_POINT("ipc.retire.1");
 	wipe(s, p);
 	p->gen++;
-	CRPC_CRASH_POINT("ipc.retire.2");
 	/* R3 pairs with A3 in claim_place(): wiped, before it can be taken. */
 	crpc_store_release(&p->ctl->claim, IPC_CLAIM(p->gen, IPC_FREE));
-	CRPC_CRASH_POINT("ipc.retire.3");
 	s->freed++;
 }
 
@@ -470,10 +461,8 @@ __crpc_ipc_drop(struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_
 	kill_tokens(s, p);
 	p->state = IPC_PEER_DROPPED;
 	s->stats.rpc.malformed++;
-	CRPC_CRASH_POINT("ipc.drop.1");
 	/* R5 pairs with A5 in check_server(). */
 	crpc_store_release(&p->ctl->verdict, EPROTO);
-	CRPC_CRASH_POINT("ipc.drop.2");
 }
 
 /* ---- getters ---- */

@@ -29,7 +29,6 @@ __crpc_ipc_block_in(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot
 		crpc_arena_free(s->arena, ref);
 		return ENOBUFS;
 	}
-	CRPC_CRASH_POINT("ipc.take.1");
 	*b = (struct crpc_ipc_block){.ref = ref, .data = data, .size = size};
 	p->tokens[slot] |= CRPC_IPC_TOKEN_BLOCK;
 	p->block_bytes += size;
@@ -173,7 +172,6 @@ crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t now_ns, uint64_t t
 		return -ENOTSUP;
 	if (crpc_arena_give(s->arena, ref, p->member) != 0)
 		return -EINVAL;
-	CRPC_CRASH_POINT("ipc.reply_ref.1");
 	/* It may be the request's own, which is then not freed with it. */
 	if (find_block(s, token, &p, &b) == 0 && b->ref == ref)
 		forget(p, b);

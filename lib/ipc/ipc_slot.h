@@ -30,7 +30,6 @@
 
 #include "crpc_atomic.h"
 #include "crpc_config.h"
-#include "crpc_crash.h"
 
 /** A slot: the word, then the message. */
 struct ipc_slot {

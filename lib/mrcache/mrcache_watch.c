@@ -17,7 +17,6 @@
 
 #include "crpc_log.h"
 #include "crpc_thread.h"
-#include "crpc_util.h"
 
 /* Events that one read takes. */
 #define READ_MAX 16

@@ -10,7 +10,6 @@
  * process can see is all there is to be killed at.
  */
 #include <errno.h>
-#include <string.h>
 
 #include "crpc_log.h"
 #include "shm_arena.h"
@@ -97,9 +96,7 @@ use_entry(const struct crpc_arena_cache *c, const struct arena_entry *e, uint64_
 
 	if (crpc_unlikely(crpc_load_relaxed(e->word) != (gen | c->word_cached)))
 		return NULL;
-	CRPC_CRASH_POINT("arena.alloc.1");
 	crpc_store_relaxed(e->word, gen | c->word_alloc);
-	CRPC_CRASH_POINT("arena.alloc.2");
 	*ref = e->ref;
 	return c->base + arena_ref_off(e->ref);
 }
@@ -205,9 +202,7 @@ crpc_arena_free(struct crpc_arena_cache *c, uint64_t ref)
 		return rc;
 	/* From here on the caller's ref is stale. */
 	ref += WORD_GEN_ONE;
-	CRPC_CRASH_POINT("arena.free.1");
 	crpc_store_relaxed(at.word, word_gen(ref) | c->word_cached);
-	CRPC_CRASH_POINT("arena.free.2");
 	bin = &c->bin[at.cls];
 	bytes = c->cached + bin->size;
 	if (crpc_unlikely(bin->n >= bin->max || bytes > c->cache_bytes)) {
@@ -236,10 +231,8 @@ crpc_arena_give(struct crpc_arena_cache *c, uint64_t ref, uint32_t to)
 	rc = locate_held(c, ref, &at);
 	if (crpc_unlikely(rc != 0))
 		return rc;
-	CRPC_CRASH_POINT("arena.give.1");
 	/* R2: what stands in the block. */
 	crpc_store_release(at.word, word_gen(ref) | word_make(BLOCK_TRANSIT, c->id, to));
-	CRPC_CRASH_POINT("arena.give.2");
 	c->held -= c->bin[at.cls].size;
 	return 0;
 }
@@ -264,7 +257,6 @@ take_word(struct crpc_arena_cache *c, const struct arena_place *at, uint64_t w)
 	/* A2 pairs with R2. */
 	if (!arena_cas(at->word, &w, word_gen(w) | c->word_alloc))
 		return -ESTALE;
-	CRPC_CRASH_POINT("arena.take.2");
 	c->held += c->bin[at->cls].size;
 	return 0;
 }

@@ -31,7 +31,6 @@
 #include "crpc_owner.h"
 #include "crpc_atomic.h"
 #include "crpc_config.h"
-#include "crpc_crash.h"
 #include "crpc_util.h"
 
 /** "CRPCARN1" in memory, on a little-endian machine. */

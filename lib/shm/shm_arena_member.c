@@ -106,7 +106,6 @@ sweep_block(const struct broom *b, arena_word *word)
 			break;
 		CRPC_CRASH_POINT("arena.sweep.1");
 		if (arena_cas(word, &w, to)) {
-			CRPC_CRASH_POINT("arena.sweep.2");
 			b->found->blocks += word_state(to) == BLOCK_FREE;
 			w = to;
 		}
@@ -123,10 +122,8 @@ sweep_span(const struct broom *b, const struct arena_class *ci)
 	for (uint32_t i = 0; i < ci->blocks; i++)
 		any |= sweep_block(b, &word[i]);
 	/* Of blocks that were free already the hint may have died with a member, too. */
-	if (any) {
+	if (any)
 		arena_hint_set(b->a, word_arg(b->head), b->unit);
-		CRPC_CRASH_POINT("arena.sweep.3");
-	}
 }
 
 /* A unit in the hands of a dead member: the tail of a published span, or free. */
@@ -141,10 +138,8 @@ sweep_claim(struct crpc_arena *a, uint32_t u, uint64_t w, struct crpc_arena_recl
 		ci = arena_span(a, u - d, crpc_load_acquire(&a->unit[u - d]));
 	if (ci != NULL && ci->units > d)
 		to = word_gen(w) | word_make(UNIT_TAIL, 0, d);
-	CRPC_CRASH_POINT("arena.sweep.4");
 	if (crpc_cas_acq_rel(&a->unit[u], &w, to))
 		found->units++;
-	CRPC_CRASH_POINT("arena.sweep.5");
 }
 
 /* Free what the members of the set hold in unit u and, if a span starts there, in its blocks. */
@@ -210,10 +205,8 @@ pass_end(struct crpc_arena *a, bool done, struct crpc_arena_reclaimed *found)
 		if (p->lock[id] == NULL)
 			continue;
 		if (done) {
-			CRPC_CRASH_POINT("arena.reclaim.1");
 			/* R6: nothing is in this member's name. */
 			crpc_store_release(&a->member[id].used, 0);
-			CRPC_CRASH_POINT("arena.reclaim.2");
 			found->members++;
 		}
 		crpc_shm_lock_drop(p->lock[id]);
@@ -303,9 +296,7 @@ take_place(struct crpc_arena *a, struct crpc_shm_lock **lock)
 		/* A6 pairs with R6. */
 		if (crpc_load_acquire(&a->member[id].used) == 0) {
 			crpc_store_relaxed(&a->member[id].pid, (uint32_t)getpid());
-			CRPC_CRASH_POINT("arena.join.1");
 			crpc_store_release(&a->member[id].used, ARENA_PLACE_USED);
-			CRPC_CRASH_POINT("arena.join.2");
 			return (int)id;
 		}
 		crpc_shm_lock_drop(*lock);
@@ -400,16 +391,13 @@ crpc_arena_leave(struct crpc_arena_cache *c)
 		return;
 	a = c->a;
 	set[c->id / 64] = UINT64_C(1) << c->id % 64;
-	CRPC_CRASH_POINT("arena.leave.1");
 	/* R8, A8: what is given to it from here on does not become its own. */
 	crpc_exchange_acq_rel(&a->member[c->id].used, ARENA_PLACE_LEFT);
-	CRPC_CRASH_POINT("arena.leave.2");
 	for (uint32_t u = 0; u < a->units; u++)
 		sweep_unit(a, u, set, SWEEP_LEAVE, &found);
 	CRPC_CRASH_POINT("arena.leave.3");
 	/* R6: nothing is in this member's name. */
 	crpc_store_release(&a->member[c->id].used, 0);
-	CRPC_CRASH_POINT("arena.leave.4");
 	crpc_shm_lock_drop(c->lock);
 	free(c);
 }

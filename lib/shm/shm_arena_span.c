@@ -53,18 +53,9 @@ release_block(struct crpc_arena_cache *c, const struct arena_entry *e)
 		c->damaged++;
 		return false;
 	}
-	CRPC_CRASH_POINT("arena.flush.1");
 	/* R4: our last use of the block, for the member that allocates it next. */
 	crpc_store_release(e->word, gen | WORD_FREE);
-	CRPC_CRASH_POINT("arena.flush.2");
 	return true;
-}
-
-static void
-hint_set(struct crpc_arena_cache *c, uint32_t cls, uint32_t u)
-{
-	arena_hint_set(c->a, cls, u);
-	CRPC_CRASH_POINT("arena.flush.3");
 }
 
 void
@@ -72,7 +63,7 @@ __crpc_arena_put(struct crpc_arena_cache *c, uint32_t cls, const struct arena_en
 {
 	c->held -= c->bin[cls].size;
 	if (release_block(c, e))
-		hint_set(c, cls, arena_ref_unit(c->a, e->ref));
+		arena_hint_set(c->a, cls, arena_ref_unit(c->a, e->ref));
 }
 
 void
@@ -85,14 +76,14 @@ __crpc_arena_flush_bin(struct crpc_arena_cache *c, uint32_t cls, uint32_t n)
 	for (uint32_t i = 0; i < n; i++) {
 		u = arena_ref_unit(c->a, bin->e[i].ref);
 		if (last != UINT32_MAX && u != last)
-			hint_set(c, cls, last);
+			arena_hint_set(c->a, cls, last);
 		if (release_block(c, &bin->e[i]))
 			last = u;
 		else if (u != last)
 			last = UINT32_MAX;
 	}
 	if (last != UINT32_MAX)
-		hint_set(c, cls, last);
+		arena_hint_set(c->a, cls, last);
 	c->held -= (uint64_t)n * bin->size;
 	c->cached -= (uint64_t)n * bin->size;
 	bin->n -= n;
@@ -163,7 +154,6 @@ claim_from(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want)
 
 	/* A3 pairs with R3: a block that is made free after this sets the bit again. */
 	crpc_fetch_and_acq_rel(arena_hint(a, cls, u), ~(UINT64_C(1) << u % 64));
-	CRPC_CRASH_POINT("arena.fill.1");
 	/* A1 pairs with R1. */
 	head = crpc_load_acquire(&a->unit[u]);
 	ci = arena_span(a, u, head);
@@ -177,10 +167,8 @@ claim_from(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want)
 		push(c, cls, &word[i], arena_block_off(a, ci, u, i), gen);
 		n++;
 	}
-	if (i < ci->blocks) {
+	if (i < ci->blocks)
 		arena_hint_set(a, cls, u);
-		CRPC_CRASH_POINT("arena.fill.3");
-	}
 	return n;
 }
 
@@ -227,7 +215,6 @@ release_units(struct crpc_arena_cache *c, uint32_t u, uint32_t n)
 		/* R5: our last use of what stands in the unit. */
 		crpc_store_release(&c->a->unit[u + i],
 				word_gen(w) | word_make(UNIT_FREE, 0, 0));
-		CRPC_CRASH_POINT("arena.release.1");
 	}
 }
 
@@ -240,13 +227,11 @@ claim_units(struct crpc_arena_cache *c, uint32_t u, uint32_t n)
 
 	for (i = 0; i < n; i++) {
 		w = crpc_load_relaxed(&c->a->unit[u + i]);
-		CRPC_CRASH_POINT("arena.claim.1");
 		/* A5 pairs with R5. */
 		if (word_state(w) != UNIT_FREE ||
 				!crpc_cas_acq_rel(&c->a->unit[u + i], &w,
 						word_gen(w) | word_make(UNIT_CLAIM, c->id, i)))
 			break;
-		CRPC_CRASH_POINT("arena.claim.2");
 	}
 	if (i < n)
 		release_units(c, u, i);
@@ -299,21 +284,16 @@ publish_span(struct crpc_arena_cache *c, uint32_t cls, uint32_t u, uint32_t want
 	for (uint32_t i = 0; i < ci->blocks; i++)
 		crpc_store_release(&word[i],
 				gen | (i < want ? c->word_cached : WORD_FREE));
-	CRPC_CRASH_POINT("arena.carve.1");
 	/* R1: the words. */
 	crpc_store_release(&a->unit[u], gen | word_make(UNIT_HEAD, 0, cls));
-	CRPC_CRASH_POINT("arena.carve.2");
 	for (uint32_t i = 1; i < ci->units; i++) {
 		w = crpc_load_relaxed(&a->unit[u + i]);
 		crpc_store_relaxed(&a->unit[u + i], word_gen(w) | word_make(UNIT_TAIL, 0, i));
-		CRPC_CRASH_POINT("arena.carve.3");
 	}
 	for (uint32_t i = want; i > 0; i--)
 		push(c, cls, &word[i - 1], arena_block_off(a, ci, u, i - 1), gen);
-	if (want == ci->blocks)
-		return;
-	arena_hint_set(a, cls, u);
-	CRPC_CRASH_POINT("arena.carve.4");
+	if (want != ci->blocks)
+		arena_hint_set(a, cls, u);
 }
 
 /* Cut a new span. Returns how many blocks are in the cache now. */
@@ -352,13 +332,10 @@ claim_all(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u, 
 	for (uint32_t i = 0; i < n; i++) {
 		w = crpc_load_relaxed(&word[i]);
 		crpc_store_release(&word[i], word_gen(w) | WORD_FREE);
-		CRPC_CRASH_POINT("arena.trim.2");
 	}
 	/* Who searched the span meanwhile cleared its hint. */
-	if (n != 0) {
+	if (n != 0)
 		arena_hint_set(c->a, word_arg(head), u);
-		CRPC_CRASH_POINT("arena.trim.3");
-	}
 	return false;
 }
 
@@ -385,10 +362,8 @@ take_apart(struct crpc_arena_cache *c, const struct arena_class *ci, uint32_t u,
 		w = crpc_load_relaxed(&a->unit[u + i]);
 		crpc_store_relaxed(&a->unit[u + i],
 				word_gen(w) | word_make(UNIT_CLAIM, c->id, i));
-		CRPC_CRASH_POINT("arena.trim.4");
 	}
 	crpc_store_release(&a->unit[u], gen | word_make(UNIT_CLAIM, c->id, 0));
-	CRPC_CRASH_POINT("arena.trim.5");
 	release_units(c, u, ci->units);
 	return true;
 }

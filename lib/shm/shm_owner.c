@@ -280,9 +280,8 @@ void
 crpc_shm_ready(struct crpc_shm *seg)
 {
 	/* R0 pairs with A0 in attach_fd(): the header and the owner's layout before the state. */
-	CRPC_CRASH_POINT("shm.ready.1");
 	crpc_store_release(&seg->hdr->state, CRPC_SHM_READY);
-	CRPC_CRASH_POINT("shm.ready.2");
+	CRPC_CRASH_POINT("shm.ready.1");
 	if (seg->memfd)
 		__crpc_shm_door_state(seg, CRPC_SHM_READY);
 }
@@ -307,7 +306,6 @@ crpc_shm_free(struct crpc_shm *seg)
 	/* A forked child gives up what it inherited; the segment is its parent's. */
 	ours = seg->pid == getpid();
 	if (ours) {
-		CRPC_CRASH_POINT("shm.free.1");
 		/* R1 pairs with A1 in crpc_shm_owner_alive(): all that the owner wrote. */
 		crpc_store_release(&seg->hdr->state, CRPC_SHM_CLOSED);
 		CRPC_CRASH_POINT("shm.free.2");

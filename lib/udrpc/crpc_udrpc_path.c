@@ -113,7 +113,7 @@ request_make(struct crpc_udrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_
 	c->resp_max = resp_max;
 	c->call_ns = now_ns;
 	rpc_copy(c->req_buf, buf, len);
-	if (crpc_unlikely(ep->rto.at == NULL))
+	if (crpc_unlikely(!ep->rto.is_on))
 		__crpc_udrpc_wheel_add(
 			&ctx->rto_wheel, &ep->rto, now_ns, now_ns + ctx->conf.rto_ns);
 	call_push(ep, c);

@@ -21,7 +21,7 @@ __crpc_udrpc_pace(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t
 	uint64_t from;
 
 	if (ep->next_tx_ns > ctx->now_ns) {
-		if (ep->pace.at == NULL) {
+		if (!ep->pace.is_on) {
 			__crpc_udrpc_wheel_add(
 				&ctx->pace_wheel, &ep->pace, ctx->now_ns, ep->next_tx_ns);
 			ctx->stats.paced++;

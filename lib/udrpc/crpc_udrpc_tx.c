@@ -39,7 +39,7 @@ __crpc_udrpc_want(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
 		TAILQ_INSERT_TAIL(&ep->want, c, want);
 	c->wants = true;
 	/* what is held back by its rate comes back by the wheel */
-	if (ep->pace.at == NULL)
+	if (!ep->pace.is_on)
 		__crpc_udrpc_tx_want(ep);
 }
 
@@ -95,7 +95,7 @@ __crpc_udrpc_tx_run(struct crpc_udrpc *ctx)
 			unsent_send(ep);
 			wanted_send(ep);
 			if (!TAILQ_EMPTY(&ep->unsent) ||
-				(!TAILQ_EMPTY(&ep->want) && ep->pace.at == NULL))
+				(!TAILQ_EMPTY(&ep->want) && !ep->pace.is_on))
 				__crpc_udrpc_tx_want(ep);
 		}
 		if (ep == last)

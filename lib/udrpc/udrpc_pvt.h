@@ -38,7 +38,6 @@
  * active.
  */
 
-#include <errno.h>
 #include <string.h>
 #include <sys/queue.h>
 

@@ -8,29 +8,22 @@ __crpc_udrpc_wheel_add(struct wheel *w, struct wheel_entry *e, uint64_t now_ns, 
 {
 	/* rounded up: never before its time, but for what is out of reach */
 	uint64_t tick = (at_ns >> w->tick_log2) + 1;
-	struct wheel_entry **head;
 
 	/* an empty wheel does not move */
 	if (w->count++ == 0)
 		w->pos = (now_ns >> w->tick_log2) + 1;
 	tick = crpc_min(crpc_max(tick, w->pos), w->pos + WHEEL_BUCKETS - 1);
-	head = &w->bucket[tick % WHEEL_BUCKETS];
-	e->next = *head;
-	if (e->next != NULL)
-		e->next->at = &e->next;
-	e->at = head;
-	*head = e;
+	LIST_INSERT_HEAD(&w->bucket[tick % WHEEL_BUCKETS], e, link);
+	e->is_on = true;
 }
 
 void
 __crpc_udrpc_wheel_del(struct wheel *w, struct wheel_entry *e)
 {
-	if (e->at == NULL)
+	if (!e->is_on)
 		return;
-	*e->at = e->next;
-	if (e->next != NULL)
-		e->next->at = e->at;
-	e->at = NULL;
+	LIST_REMOVE(e, link);
+	e->is_on = false;
 	w->count--;
 }
 
@@ -43,7 +36,7 @@ __crpc_udrpc_wheel_due(struct wheel *w, uint64_t now_ns)
 	/* one lap sees every bucket */
 	w->pos = crpc_max(w->pos, crpc_max(now, WHEEL_BUCKETS) - WHEEL_BUCKETS);
 	for (; wheel_has_turned(w, now_ns); w->pos++) {
-		e = w->bucket[w->pos % WHEEL_BUCKETS];
+		e = LIST_FIRST(&w->bucket[w->pos % WHEEL_BUCKETS]);
 		if (e != NULL) {
 			__crpc_udrpc_wheel_del(w, e);
 			return e;

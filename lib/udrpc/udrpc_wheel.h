@@ -13,14 +13,15 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/queue.h>
 
 /** Ticks ahead that a wheel reaches; a power of two. */
 #define WHEEL_BUCKETS 1024u
 
 /** Zero is not on a wheel. */
 struct wheel_entry {
-	struct wheel_entry *next;
-	struct wheel_entry **at; /**< What points to it; NULL: on no wheel. */
+	LIST_ENTRY(wheel_entry) link;
+	bool is_on;
 };
 
 /** A wheel. */
@@ -28,7 +29,7 @@ struct wheel {
 	uint32_t tick_log2; /**< ns of a tick, log2. A wheel of zeros is ready but for this. */
 	uint32_t count;     /**< Entries on it. */
 	uint64_t pos;       /**< The tick to be given next. */
-	struct wheel_entry *bucket[WHEEL_BUCKETS];
+	LIST_HEAD(wheel_bucket, wheel_entry) bucket[WHEEL_BUCKETS];
 };
 
 /** Put an entry that is on no wheel on this one, due at @p at_ns. */

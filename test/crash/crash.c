@@ -79,3 +79,15 @@ crpc_crash_points(struct crpc_crash_point *const **points)
 	*points = __start_crpc_crash;
 	return (uint32_t)(__stop_crpc_crash - __start_crpc_crash);
 }
+
+uint32_t
+crpc_crash_passes(const char *name)
+{
+	struct crpc_crash_point *const *p;
+	uint32_t n = crpc_crash_points(&p), sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (strcmp(p[i]->name, name) == 0)
+			sum += crpc_load_relaxed(&p[i]->passes);
+	return sum;
+}

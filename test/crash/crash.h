@@ -7,7 +7,7 @@
  * Which of the points of crpc_crash.h kills the process.
  *
  *     n = crpc_crash_points(&points);           every point that is linked in
- *     fork; child: crpc_crash_arm("ipc.call.1", 3); work     dies when it is there for the 3rd time
+ *     fork; child: crpc_crash_arm("shm.door.1", 3); work     dies when it is there for the 3rd time
  *           child: crpc_crash_arm_nth(k); work               dies at the k-th point of any name
  *     parent: waitpid(), then looks at what was left
  *
@@ -37,5 +37,8 @@ void crpc_crash_call(const char *name, void (*fn)(void));
  *   Their number.
  */
 uint32_t crpc_crash_points(struct crpc_crash_point *const **points);
+
+/** How often this process got to a point of that name. */
+uint32_t crpc_crash_passes(const char *name);
 
 #endif

@@ -4,7 +4,6 @@
 
 #include "fault.h"
 #include "qp.h"
-#include "wire_udp.h"
 
 /* Packets that are read from one peer in one pass. */
 #define POLL_PACKETS 64u

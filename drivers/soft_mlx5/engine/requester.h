@@ -53,7 +53,6 @@ struct sm_send {
 	uint64_t atomic[2]; /**< compare and swap, or what to add. */
 	struct sm_cursor cur;
 	struct sm_av av;
-	struct sm_peer *peer; /**< UD: whom it goes to; NULL: it is dropped. */
 };
 
 /** The part of a queue pair that sends. */

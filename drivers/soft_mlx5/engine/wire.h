@@ -21,8 +21,6 @@
  * one cache line and there is no index to share but the reader's position, published seldom.
  */
 
-#include <stdio.h>
-#include <string.h>
 
 #include "crpc_atomic.h"
 #include "crpc_util.h"
