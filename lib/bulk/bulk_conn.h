@@ -63,6 +63,8 @@ struct crpc_bulk_conn {
 
 struct crpc_bulk {
 	struct crpc_bulk_conf conf;
+	const struct bulk_link *link; /**< Of all rails. */
+	uint32_t ndevs;               /**< Ports that are RDMA devices: all, or none. */
 	struct crpc_mrcache *cache[CRPC_BULK_PORTS_MAX];
 	struct crpc_unpack *engine;
 	bool stopping; /**< The engine is being stopped. */

@@ -83,7 +83,7 @@ __crpc_bulk_req_register(struct bulk_req *req)
 	struct crpc_bulk *b = req->conn->b;
 	int rc;
 
-	for (uint32_t i = 0; i < b->conf.nports && i < req->conn->nrails && req->len != 0; i++) {
+	for (uint32_t i = 0; i < b->ndevs && i < req->conn->nrails && req->len != 0; i++) {
 		rc = crpc_mrcache_get(b->cache[i], req->buf, req->len, &req->mr[i]);
 		if (rc != 0) {
 			req_unregister(req);

@@ -117,7 +117,7 @@ rail_fill(struct tel_rail *out, const struct crpc_bulk_conn *conn, uint32_t i)
 }
 
 static uint32_t
-slots_count(const struct crpc_bulk_conn *conn, enum rx_slot_state state)
+slots_count(const struct crpc_bulk_conn *conn, enum rx_state state)
 {
 	uint32_t n = 0;
 
