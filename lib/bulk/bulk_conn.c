@@ -3,6 +3,7 @@
  * Connections: their memory, addresses, and how they break.
  */
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "bulk_conn.h"
 #include "crpc_conf.h"
@@ -41,6 +42,8 @@ bounce_init(struct crpc_bulk_conn *conn)
 	rx->bounce = crpc_mem_alloc("bulk_bounce", len, 4096, NULL);
 	if (rx->bounce == NULL)
 		return -ENOMEM;
+	if (conn->b->link->has_payload)
+		__crpc_bulk_tcp_map(conn, len);
 	for (uint32_t i = 0; i < conn->b->ndevs; i++) {
 		/* Each chunk is announced by its immediate. */
 		rc = crpc_rdma_mr_reg_flags(conf->port[i].dev, rx->bounce, len,
@@ -61,6 +64,8 @@ memory_free(struct crpc_bulk_conn *conn)
 	for (uint32_t i = 0; i < conf->nports; i++)
 		if (conn->rx.mr[i].addr != NULL)
 			crpc_rdma_mr_dereg(conf->port[i].dev, &conn->rx.mr[i]);
+	if (conn->rx.map != NULL)
+		munmap(conn->rx.map, (uint64_t)conf->slots * conf->chunk);
 	crpc_mem_free(conn->rx.bounce);
 	free(conn);
 }

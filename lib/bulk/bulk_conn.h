@@ -103,6 +103,12 @@ void __crpc_bulk_conn_break_on(struct crpc_bulk_conn *conn);
 bool __crpc_bulk_proto(struct crpc_bulk_conn *conn, const char *what, uint64_t id, uint64_t found,
 	uint64_t expected);
 
+/* ---- bulk_tcp.c ---- */
+/** Memory of @p len bytes for pages that sockets have, if there can be. */
+void __crpc_bulk_tcp_map(struct crpc_bulk_conn *conn, uint64_t len);
+/** Send what is queued, and take what has arrived. */
+void __crpc_bulk_tcp_turn(struct crpc_bulk_conn *conn);
+
 /* ---- bulk_tel.c ---- */
 /** A mailbox for telemetry. 0, or -ENOMEM. */
 int __crpc_bulk_tel_open(struct crpc_bulk *b);

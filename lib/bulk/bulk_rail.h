@@ -49,7 +49,10 @@ struct bulk_sent {
 };
 TAILQ_HEAD(bulk_sents, bulk_sent);
 
-/** What carries the rails of an object: endpoints of lib/copyrpc, whose functions these are. */
+/**
+ * What carries the rails of an object: endpoints of lib/copyrpc, whose functions these are, or what
+ * does the same over TCP (bulk_tcp.c).
+ */
 struct bulk_link {
 	/** The chunk follows its DATA, and is taken with it; else it is put before. */
 	bool has_payload;
@@ -67,7 +70,7 @@ struct bulk_link {
 	void (*positions)(const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_positions *pos);
 };
 
-extern const struct bulk_link __crpc_bulk_rdma;
+extern const struct bulk_link __crpc_bulk_rdma, __crpc_bulk_tcp;
 
 enum rail_state {
 	RAIL_UP,

@@ -2,6 +2,7 @@
 /*
  * The object, and the turn that drives everything.
  */
+#include <arpa/inet.h>
 #include <stdlib.h>
 
 #include "bulk_conn.h"
@@ -13,6 +14,8 @@
 static int
 conf_check(struct crpc_bulk_conf *conf)
 {
+	struct in_addr ip;
+
 	CRPC_CONF_DEFAULT(conf->rendezvous_min, 256u << 10);
 	CRPC_CONF_DEFAULT(conf->timeout_ns, UINT64_C(30000000000));
 	CRPC_CONF_DEFAULT(conf->confirm_ns, UINT64_C(1000000000));
@@ -27,8 +30,12 @@ conf_check(struct crpc_bulk_conf *conf)
 	if (!crpc_is_pow2(conf->chunk))
 		return crpc_fail(-EINVAL, "conf.chunk is %u, expected a power of two", conf->chunk);
 	for (uint32_t i = 0; i < conf->nports; i++)
-		if (conf->port[i].ctx == NULL || conf->port[i].dev == NULL)
-			return crpc_fail(-EINVAL, "conf.port[%u] of %u has no context or no device",
+		if (conf->port[0].tcp[0] == 0
+				? conf->port[i].ctx == NULL || conf->port[i].dev == NULL
+				: inet_pton(AF_INET, conf->port[i].tcp, &ip) != 1)
+			return crpc_fail(-EINVAL,
+				"conf.port[%u] of %u has no context or no device, or over TCP "
+				"no IPv4 address",
 				i, conf->nports);
 	return 0;
 }
@@ -49,7 +56,7 @@ crpc_bulk_create(const struct crpc_bulk_conf *conf)
 		free(b);
 		return crpc_null(-EINVAL);
 	}
-	b->link = &__crpc_bulk_rdma;
+	b->link = conf->port[0].tcp[0] != 0 ? &__crpc_bulk_tcp : &__crpc_bulk_rdma;
 	b->ndevs = b->link->has_payload ? 0 : b->conf.nports;
 	unpack.max_jobs = CRPC_BULK_SLOTS_MAX;
 	b->engine = conf->engine != NULL ? conf->engine : crpc_unpack_create("cpu", &unpack);
@@ -225,6 +232,8 @@ conn_turn(struct crpc_bulk_conn *conn)
 	__crpc_bulk_sends_turn(conn);
 	__crpc_bulk_chunks_post(conn);
 	__crpc_bulk_sweep(conn);
+	if (conn->b->link->has_payload)
+		__crpc_bulk_tcp_turn(conn);
 }
 
 uint32_t
