@@ -40,8 +40,8 @@ struct frame {
 struct bulk_tcp {
 	struct crpc_bulk_conn *conn;
 	struct bulk_rail *rail;
-	struct bulk_wire_tcp self; /* Our address. */
-	int listener, fd;          /* -1: none. */
+	struct bulk_wire_tcp self, peer; /* Addresses. */
+	int listener, fd;                /* -1: none. */
 	int status;
 	/* out: those from taken on are kept, those below sent were begun */
 	uint64_t queued, sent, taken;
@@ -220,10 +220,13 @@ tcp_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPYRPC_ADDR_LEN
 	to = sockaddr_of(&at);
 	if (t->status != -ENOTCONN)
 		return t->status;
+	/* in a later life the address is the peer's word: it must not send us to other hosts */
 	if (at.magic != BULK_WIRE_TCP_MAGIC || at.version != BULK_WIRE_TCP_VERSION ||
-		at.key == t->self.key)
+		at.key == t->self.key ||
+		(t->rail->state == RAIL_MEETING && memcmp(at.ip, t->peer.ip, sizeof(at.ip)) != 0))
 		return crpc_fail(-EPROTO, "peer %u: no address of a rail over TCP, version %u",
 			t->conn->user_id, BULK_WIRE_TCP_VERSION);
+	t->peer = at;
 	t->status = 0;
 	if (t->self.key > at.key)
 		return 0;

@@ -264,6 +264,26 @@ TEST_FIXTURE(strangers_are_not_the_peer, NULL, close_hand)
 		close(stranger[i]);
 }
 
+/* A rail that returns does so at the same host: its new address comes from a peer that may lie. */
+TEST_FIXTURE(rail_returns_at_the_same_host_only, NULL, close_hand)
+{
+	struct bulk_wire_tcp at = {.magic = BULK_WIRE_TCP_MAGIC,
+		.version = BULK_WIRE_TCP_VERSION,
+		.port = 1,
+		.ip = {127, 0, 0, 2}};
+	struct crpc_copyrpc_ep *ep;
+
+	open_hand();
+	ep = h.conn->rail[0].ep;
+	h.b->link->shutdown(ep);
+	assert_ok(h.b->link->reset(ep));
+	h.conn->rail[0].state = RAIL_MEETING;
+	assert_int_equal(h.b->link->connect(ep, (uint8_t *)&at), -EPROTO);
+	at.ip[3] = 1;
+	assert_ok(h.b->link->connect(ep, (uint8_t *)&at));
+	h.conn->rail[0].state = RAIL_UP;
+}
+
 /* Only the eager path is there: others are refused here, and not accepted of the peer. */
 TEST_FIXTURE(other_paths_are_refused, NULL, close_hand)
 {
