@@ -74,7 +74,7 @@ copy_turn(struct app_lane *l, int side)
 
 static const struct xb_way copies[] = {COPY_WAY("memcpy"), COPY_WAY("memcpy_two")};
 
-extern const struct xb_way xb_way_bulk, xb_way_tensor, xb_way_tensor_bf16;
+extern const struct xb_way xb_way_bulk, xb_way_bulk_tcp, xb_way_tensor, xb_way_tensor_bf16;
 
 #ifdef XB_HAVE_UCX
 extern const struct xb_way xb_way_ucx;
@@ -88,6 +88,7 @@ static const struct xb_way xb_way_zmq = {.base = {"zmq_tcp", "libzmq3-dev"}};
 #endif
 const struct app_way *const xb_ways[XB_TRANSPORTS] = {
 	[XB_BULK] = &xb_way_bulk.base,
+	[XB_BULK_TCP] = &xb_way_bulk_tcp.base,
 	[XB_MEMCPY] = &copies[0].base,
 	[XB_MEMCPY_TWO] = &copies[1].base,
 	[XB_UCX] = &xb_way_ucx.base,

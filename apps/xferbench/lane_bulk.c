@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* lib/bulk: a device, a context and a bulk object for each side, and one connection. */
+/*
+ * lib/bulk: a device, a context and a bulk object for each side, and one connection; or the same
+ * over TCP, without a device.
+ */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +93,8 @@ xb_wire_bulk(struct app_lane *l, struct xb_wire *w, struct crpc_bulk_conf *conf)
 	conf->timeout_ns = PATIENCE_NS;
 	conf->confirm_ns = CONFIRM_NS;
 	conf->port[0] = (struct crpc_bulk_port){.ctx = w->ctx, .dev = w->dev};
+	if (l->c->transport == XB_BULK_TCP)
+		conf->port[0] = (struct crpc_bulk_port){.tcp = "127.0.0.1"};
 	w->b = crpc_bulk_create(conf);
 	if (w->b == NULL)
 		return app_lane_fail(l, -errno, "bulk: %s", crpc_log_last());
@@ -155,7 +160,9 @@ bulk_open(struct app_lane *l, int side)
 
 	if (e == NULL)
 		return -ENOMEM;
-	rc = xb_wire_open(l, &e->wire, ring_size(l->c->rails));
+	rc = l->c->transport == XB_BULK_TCP
+		? 0
+		: xb_wire_open(l, &e->wire, ring_size(l->c->rails));
 	if (rc == 0)
 		rc = end_engine(l, e, side);
 	conf.engine = e->engine;
@@ -267,6 +274,7 @@ bulk_report(struct app_lane *l, int side)
 	r->count[XB_BLOCKED_WINDOW] = s->blocked_window;
 	r->count[XB_BLOCKED_SLOTS] = s->blocked_slots;
 	r->count[XB_BLOCKED_QUEUE] = s->blocked_queue;
+	r->count[XB_ZERO_COPY] = s->bytes_zero_copy;
 	crpc_bulk_stats_reset(e->wire.b);
 	r->memory = xb_wire_memory(&e->wire);
 	snprintf(r->engine, sizeof(r->engine), "%s", e->unpacks);
@@ -274,6 +282,12 @@ bulk_report(struct app_lane *l, int side)
 
 const struct xb_way xb_way_bulk = {
 	.base = APP_WAY("bulk", bulk_open, bulk_meet, bulk_close),
+	.turn = bulk_turn,
+	.report = bulk_report,
+};
+
+const struct xb_way xb_way_bulk_tcp = {
+	.base = APP_WAY("bulk_tcp", bulk_open, bulk_meet, bulk_close),
 	.turn = bulk_turn,
 	.report = bulk_report,
 };

@@ -41,7 +41,7 @@ xb_bound(const struct app_lane *l, char *buf, size_t len)
 static bool
 has_chunks(const struct app_case *p)
 {
-	return p->transport == XB_BULK || p->transport == XB_TENSOR ||
+	return xb_bulk(p->transport) || p->transport == XB_TENSOR ||
 		p->transport == XB_TENSOR_BF16;
 }
 
@@ -92,7 +92,7 @@ xb_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 			p->path != XB_EAGER            ? NULL
 				: x->engine[0] != '\0' ? x->engine
 						       : xb_engine_names[XB_CPU]);
-	if (p->transport == XB_BULK && p->path == XB_EAGER)
+	if (xb_bulk(p->transport) && p->path == XB_EAGER)
 		app_row_set(row, "{s:s}", "unpack", xb_unpack_names[p->unpack]);
 	if (p->transport >= XB_PLAIN)
 		app_row_set(row, "{s:i,s:b}", "ops", p->ops, "fused", !p->separate);
@@ -109,7 +109,9 @@ xb_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 		add_arrays(row, g, l);
 	for (uint32_t i = 0; i < XB_STAGES; i++)
 		app_row_series(row, stages[i], &l->series[XB_STAGE + i], &g->trial, "us");
-	if (p->transport == XB_BULK)
+	if (p->transport == XB_BULK_TCP)
+		app_row_set(row, "{s:I}", "zero_copy_bytes", (json_int_t)x->count[XB_ZERO_COPY]);
+	if (xb_bulk(p->transport))
 		app_row_set(row, "{s:f,s:I,s:s}", "occupancy",
 			(double)x->count[XB_OCCUPANCY] /
 				(double)crpc_max(x->count[XB_CHUNKS], UINT64_C(1)),

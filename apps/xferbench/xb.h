@@ -46,6 +46,7 @@ enum xb_unpack {
 };
 enum xb_transport {
 	XB_BULK,
+	XB_BULK_TCP,
 	XB_MEMCPY,
 	XB_MEMCPY_TWO,
 	XB_UCX,
@@ -91,6 +92,7 @@ enum xb_count {
 	XB_BLOCKED_SLOTS,
 	XB_BLOCKED_QUEUE,
 	XB_OCCUPANCY,
+	XB_ZERO_COPY, /**< Bytes. */
 	XB_COUNTS,
 };
 
@@ -194,6 +196,12 @@ xb_tx_chunks(const struct app_case *c)
 
 /** Operations on a message at most. */
 #define XB_OPS_MAX 8
+/** Messages of lib/bulk. */
+static inline bool
+xb_bulk(uint32_t transport)
+{
+	return transport == XB_BULK || transport == XB_BULK_TCP;
+}
 /** A copy by the CPU alone. */
 static inline bool
 xb_copies(uint32_t transport)

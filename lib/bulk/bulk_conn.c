@@ -3,6 +3,7 @@
  * Connections: their memory, addresses, and how they break.
  */
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "bulk_conn.h"
 #include "crpc_conf.h"
@@ -41,7 +42,9 @@ bounce_init(struct crpc_bulk_conn *conn)
 	rx->bounce = crpc_mem_alloc("bulk_bounce", len, 4096, NULL);
 	if (rx->bounce == NULL)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < conf->nports; i++) {
+	if (conn->b->link->has_payload)
+		__crpc_bulk_tcp_map(conn, len);
+	for (uint32_t i = 0; i < conn->b->ndevs; i++) {
 		/* Each chunk is announced by its immediate. */
 		rc = crpc_rdma_mr_reg_flags(conf->port[i].dev, rx->bounce, len,
 			CRPC_RDMA_MR_RELAXED, &rx->mr[i]);
@@ -61,6 +64,8 @@ memory_free(struct crpc_bulk_conn *conn)
 	for (uint32_t i = 0; i < conf->nports; i++)
 		if (conn->rx.mr[i].addr != NULL)
 			crpc_rdma_mr_dereg(conf->port[i].dev, &conn->rx.mr[i]);
+	if (conn->rx.map != NULL)
+		munmap(conn->rx.map, (uint64_t)conf->slots * conf->chunk);
 	crpc_mem_free(conn->rx.bounce);
 	free(conn);
 }
@@ -190,7 +195,7 @@ crpc_bulk_conn_addr(struct crpc_bulk_conn *conn, uint8_t addr[CRPC_BULK_ADDR_LEN
 		head.rkey[i] = conn->rx.mr[i].rkey;
 	memcpy(addr, &head, sizeof(head));
 	for (uint32_t i = 0; i < conn->nrails; i++)
-		crpc_copyrpc_ep_addr(
+		conn->b->link->addr(
 			conn->rail[i].ep, addr + sizeof(head) + i * CRPC_COPYRPC_ADDR_LEN);
 }
 
@@ -223,7 +228,7 @@ crpc_bulk_conn_connect(struct crpc_bulk_conn *conn, const uint8_t peer[CRPC_BULK
 	if (rc != 0)
 		return rc;
 	for (uint32_t i = 0; i < conn->nrails; i++) {
-		rc = crpc_copyrpc_ep_connect(
+		rc = conn->b->link->connect(
 			conn->rail[i].ep, peer + sizeof(a) + i * CRPC_COPYRPC_ADDR_LEN);
 		if (rc != 0) {
 			if (i != 0)
@@ -321,7 +326,7 @@ crpc_bulk_conn_reset(struct crpc_bulk_conn *conn)
 	if (conn->breaking || conn->nfree[0] != n || conn->nfree[1] != n)
 		return -EBUSY;
 	for (uint32_t i = 0; i < conn->nrails; i++) {
-		rc = crpc_copyrpc_ep_reset(conn->rail[i].ep);
+		rc = conn->b->link->reset(conn->rail[i].ep);
 		if (rc != 0)
 			return rc;
 	}

@@ -63,6 +63,8 @@ struct crpc_bulk_conn {
 
 struct crpc_bulk {
 	struct crpc_bulk_conf conf;
+	const struct bulk_link *link; /**< Of all rails. */
+	uint32_t ndevs;               /**< Ports that are RDMA devices: all, or none. */
 	struct crpc_mrcache *cache[CRPC_BULK_PORTS_MAX];
 	struct crpc_unpack *engine;
 	bool stopping; /**< The engine is being stopped. */
@@ -100,6 +102,12 @@ void __crpc_bulk_conn_break_on(struct crpc_bulk_conn *conn);
 /** Break it for what the peer sent. Returns false. */
 bool __crpc_bulk_proto(struct crpc_bulk_conn *conn, const char *what, uint64_t id, uint64_t found,
 	uint64_t expected);
+
+/* ---- bulk_tcp.c ---- */
+/** Memory of @p len bytes for pages that sockets have, if there can be. */
+void __crpc_bulk_tcp_map(struct crpc_bulk_conn *conn, uint64_t len);
+/** Send what is queued, and take what has arrived. */
+void __crpc_bulk_tcp_turn(struct crpc_bulk_conn *conn);
 
 /* ---- bulk_tel.c ---- */
 /** A mailbox for telemetry. 0, or -ENOMEM. */

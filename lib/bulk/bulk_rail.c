@@ -42,15 +42,44 @@ rail_enter(struct crpc_bulk_conn *conn, struct bulk_rail *rail, enum rail_state 
 		rail->since_ns = conn->b->now;
 }
 
+static struct crpc_copyrpc_ep *
+rdma_create(struct crpc_bulk_conn *conn, uint32_t rail)
+{
+	const struct crpc_bulk_conf *conf = &conn->b->conf;
+	struct crpc_copyrpc_ep *ep = crpc_copyrpc_ep_create(conf->port[rail % conf->nports].ctx,
+		CRPC_BULK_USER_ID << 16 | conn->index << 3 | rail);
+
+	if (ep != NULL)
+		conn->bytes += crpc_copyrpc_ep_memory(ep);
+	return ep;
+}
+
+static int
+rdma_send(struct crpc_bulk_conn *conn, struct crpc_copyrpc_ep *ep, struct bulk_op *op,
+	const struct bulk_wire_head *msg)
+{
+	return crpc_copyrpc_notify(ep, conn->b->now, msg, msg->len);
+}
+
+const struct bulk_link __crpc_bulk_rdma = {
+	.create = rdma_create,
+	.free = crpc_copyrpc_ep_free,
+	.addr = crpc_copyrpc_ep_addr,
+	.connect = crpc_copyrpc_ep_connect,
+	.status = crpc_copyrpc_ep_status,
+	.shutdown = crpc_copyrpc_ep_shutdown,
+	.reset = crpc_copyrpc_ep_reset,
+	.send = rdma_send,
+	.positions = crpc_copyrpc_ep_positions,
+};
+
 int
 __crpc_bulk_rails_init(struct crpc_bulk_conn *conn)
 {
 	const struct crpc_bulk_conf *conf = &conn->b->conf;
-	uint32_t id;
 
 	for (uint32_t i = 0; i < conn->nrails; i++) {
-		id = CRPC_BULK_USER_ID << 16 | conn->index << 3 | i;
-		conn->rail[i].ep = crpc_copyrpc_ep_create(conf->port[i % conf->nports].ctx, id);
+		conn->rail[i].ep = conn->b->link->create(conn, i);
 		if (conn->rail[i].ep == NULL)
 			return -errno;
 	}
@@ -66,7 +95,7 @@ void
 __crpc_bulk_rails_fini(struct crpc_bulk_conn *conn)
 {
 	for (uint32_t i = 0; i < conn->nrails; i++) {
-		crpc_copyrpc_ep_free(conn->rail[i].ep);
+		conn->b->link->free(conn->rail[i].ep);
 		conn->rail[i].ep = NULL;
 	}
 	free(conn->sent);
@@ -172,7 +201,7 @@ kept_trim(struct crpc_bulk_conn *conn, struct bulk_rail *rail)
 
 	if (TAILQ_EMPTY(&rail->kept))
 		return;
-	crpc_copyrpc_ep_positions(rail->ep, &pos);
+	conn->b->link->positions(rail->ep, &pos);
 	while ((sent = TAILQ_FIRST(&rail->kept)) != NULL &&
 		(int64_t)(pos.requests_released_by_peer - sent->end) >= 0) {
 		rail->nknown = sent->number;
@@ -182,12 +211,13 @@ kept_trim(struct crpc_bulk_conn *conn, struct bulk_rail *rail)
 
 /* Keep a message, the last one of a rail. */
 static void
-kept_add(struct bulk_rail *rail, struct bulk_sents *from, struct bulk_sent *sent)
+kept_add(struct crpc_bulk_conn *conn, struct bulk_rail *rail, struct bulk_sents *from,
+	struct bulk_sent *sent)
 {
 	struct crpc_copyrpc_positions pos;
 
 	TAILQ_REMOVE(from, sent, link);
-	crpc_copyrpc_ep_positions(rail->ep, &pos);
+	conn->b->link->positions(rail->ep, &pos);
 	sent->number = rail->nsent;
 	sent->end = pos.requests_queued;
 	TAILQ_INSERT_TAIL(&rail->kept, sent, link);
@@ -195,9 +225,10 @@ kept_add(struct bulk_rail *rail, struct bulk_sents *from, struct bulk_sent *sent
 
 /* False: not now, or the rail or the connection broke. */
 static bool
-rail_send(struct crpc_bulk_conn *conn, uint32_t rail, const struct bulk_wire_head *msg)
+rail_send(struct crpc_bulk_conn *conn, uint32_t rail, struct bulk_op *op,
+	const struct bulk_wire_head *msg)
 {
-	int rc = crpc_copyrpc_notify(conn->rail[rail].ep, conn->b->now, msg, msg->len);
+	int rc = conn->b->link->send(conn, conn->rail[rail].ep, op, msg);
 
 	if (rc == 0) {
 		conn->rail[rail].nsent++;
@@ -224,14 +255,14 @@ __crpc_bulk_msg(struct crpc_bulk_conn *conn, struct bulk_op *op, const struct bu
 			kept_trim(conn, &conn->rail[i]);
 	}
 	sent = TAILQ_FIRST(&conn->sent_free);
-	if ((conn->sent != NULL && sent == NULL) || !rail_send(conn, rail, msg))
+	if ((conn->sent != NULL && sent == NULL) || !rail_send(conn, rail, op, msg))
 		return false;
 	if (sent == NULL)
 		return true;
 	memcpy(&sent->msg, msg, msg->len);
 	sent->op = op;
 	sent->turn = op != NULL ? op->turn : 0;
-	kept_add(&conn->rail[rail], &conn->sent_free, sent);
+	kept_add(conn, &conn->rail[rail], &conn->sent_free, sent);
 	return true;
 }
 
@@ -243,9 +274,9 @@ again_send(struct crpc_bulk_conn *conn)
 
 	while (conn->err == 0 && conn->nclosing == 0 &&
 		(sent = TAILQ_FIRST(&conn->again)) != NULL) {
-		if (!rail_send(conn, conn->lead, &sent->msg.head))
+		if (!rail_send(conn, conn->lead, NULL, &sent->msg.head))
 			return;
-		kept_add(&conn->rail[conn->lead], &conn->again, sent);
+		kept_add(conn, &conn->rail[conn->lead], &conn->again, sent);
 		conn->b->stats.messages_again++;
 	}
 }
@@ -257,7 +288,7 @@ __crpc_bulk_rails_break(struct crpc_bulk_conn *conn)
 {
 	for (uint32_t i = 0; i < conn->nrails; i++) {
 		conn->rail[i].state = RAIL_BREAKING;
-		crpc_copyrpc_ep_shutdown(conn->rail[i].ep);
+		conn->b->link->shutdown(conn->rail[i].ep);
 	}
 }
 
@@ -265,7 +296,7 @@ __crpc_bulk_rails_break(struct crpc_bulk_conn *conn)
 static bool
 rail_destroy(struct crpc_bulk_conn *conn, struct bulk_rail *rail)
 {
-	if (rail->state == RAIL_BREAKING && crpc_copyrpc_ep_reset(rail->ep) != -EBUSY)
+	if (rail->state == RAIL_BREAKING && conn->b->link->reset(rail->ep) != -EBUSY)
 		rail_enter(conn, rail, RAIL_LEAVING);
 	return rail->state != RAIL_BREAKING;
 }
@@ -302,7 +333,7 @@ __crpc_bulk_rail_break(struct crpc_bulk_conn *conn, uint32_t i, int status)
 		if (conn->rail[k].down.via == i)
 			conn->rail[k].down.via = NONE;
 	rail->fails++;
-	crpc_copyrpc_ep_shutdown(rail->ep);
+	conn->b->link->shutdown(rail->ep);
 	if (conn->tx.unfinished != NULL && conn->tx.unfinished->rail == i)
 		conn->tx.unfinished = NULL;
 	while (conn->rail[conn->lead].state != RAIL_UP)
@@ -320,7 +351,7 @@ down_send(struct crpc_bulk_conn *conn, uint32_t i)
 		.taken = rail->down.taken};
 	uint32_t via = conn->lead;
 
-	if (rail_send(conn, via, &msg.head))
+	if (rail_send(conn, via, NULL, &msg.head))
 		rail->down.via = via;
 }
 
@@ -376,7 +407,7 @@ down_turn(struct crpc_bulk_conn *conn, struct bulk_rail *rail)
 	if (retry == UINT64_MAX || since >> doublings < retry)
 		return;
 	/* after a reset that failed there is no queue pair: try once more */
-	if (crpc_copyrpc_ep_reset(rail->ep) != 0) {
+	if (conn->b->link->reset(rail->ep) != 0) {
 		rail->since_ns = conn->b->now;
 		return;
 	}
@@ -395,7 +426,7 @@ exchange_send(struct crpc_bulk_conn *conn, uint32_t i)
 	msg.head = bulk_wire_head(BULK_RAIL_READY, sizeof(msg.rail), 0);
 	if (rail->state == RAIL_MEETING) {
 		msg.head = bulk_wire_head(BULK_RAIL_ADDR, sizeof(msg.rail_addr), 0);
-		crpc_copyrpc_ep_addr(rail->ep, msg.rail_addr.addr);
+		conn->b->link->addr(rail->ep, msg.rail_addr.addr);
 	}
 	return __crpc_bulk_msg(conn, NULL, &msg.head);
 }
@@ -411,7 +442,7 @@ exchange_turn(struct crpc_bulk_conn *conn, uint32_t i)
 	if (!rail->sent || !rail->received || conn->err != 0)
 		return;
 	if (rail->state == RAIL_MEETING) {
-		rc = crpc_copyrpc_ep_connect(rail->ep, rail->addr);
+		rc = conn->b->link->connect(rail->ep, rail->addr);
 		rail_enter(conn, rail, RAIL_JOINING);
 		if (rc != 0)
 			__crpc_bulk_rail_break(conn, i, -ECONNRESET);
@@ -430,8 +461,8 @@ rail_turn(struct crpc_bulk_conn *conn, uint32_t i)
 	struct bulk_rail *rail = &conn->rail[i];
 	int rc;
 
-	if (rail->state == RAIL_UP || rail->state == RAIL_JOINING) {
-		rc = crpc_copyrpc_ep_status(rail->ep);
+	if (rail_takes(rail)) {
+		rc = conn->b->link->status(rail->ep);
 		if (rc != 0)
 			__crpc_bulk_rail_break(conn, i, rc);
 	}

@@ -49,6 +49,29 @@ struct bulk_sent {
 };
 TAILQ_HEAD(bulk_sents, bulk_sent);
 
+/**
+ * What carries the rails of an object: endpoints of lib/copyrpc, whose functions these are, or what
+ * does the same over TCP (bulk_tcp.c).
+ */
+struct bulk_link {
+	/** The chunk follows its DATA, and is taken with it; else it is put before. */
+	bool has_payload;
+	/** NULL with errno; adds its memory to that of the connection. */
+	struct crpc_copyrpc_ep *(*create)(struct crpc_bulk_conn *conn, uint32_t rail);
+	void (*free)(struct crpc_copyrpc_ep *ep);
+	void (*addr)(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_COPYRPC_ADDR_LEN]);
+	int (*connect)(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPYRPC_ADDR_LEN]);
+	int (*status)(const struct crpc_copyrpc_ep *ep);
+	void (*shutdown)(struct crpc_copyrpc_ep *ep);
+	int (*reset)(struct crpc_copyrpc_ep *ep);
+	/** Queue a message; DATA is of chunk @p op. 0, -EAGAIN, or why it broke. */
+	int (*send)(struct crpc_bulk_conn *conn, struct crpc_copyrpc_ep *ep, struct bulk_op *op,
+		const struct bulk_wire_head *msg);
+	void (*positions)(const struct crpc_copyrpc_ep *ep, struct crpc_copyrpc_positions *pos);
+};
+
+extern const struct bulk_link __crpc_bulk_rdma, __crpc_bulk_tcp;
+
 enum rail_state {
 	RAIL_UP,
 	RAIL_BREAKING,
@@ -59,7 +82,7 @@ enum rail_state {
 };
 
 struct bulk_rail {
-	struct crpc_copyrpc_ep *ep;
+	struct crpc_copyrpc_ep *ep; /**< Of the link. */
 	uint64_t under_way; /**< Bytes. */
 	uint64_t acc;       /**< Bytes completed since acc_ns. */
 	uint64_t acc_ns;
@@ -82,6 +105,17 @@ struct bulk_rail {
 	struct bulk_sents kept;
 	uint8_t addr[CRPC_COPYRPC_ADDR_LEN]; /**< The peer's, once received. */
 };
+
+/** A rail that broke takes no message any more: the peer sends what it carried again. */
+static inline bool
+rail_takes(const struct bulk_rail *rail)
+{
+	return rail->state == RAIL_UP || rail->state == RAIL_JOINING;
+}
+
+/** A control message has come by this rail. */
+void __crpc_bulk_msg_take(
+	struct crpc_bulk_conn *conn, struct bulk_rail *rail, const void *data, uint32_t len);
 
 /**
  * Send a control message: DATA by the rail of its chunk @p op, others (NULL) by the rail that takes

@@ -83,7 +83,7 @@ __crpc_bulk_req_register(struct bulk_req *req)
 	struct crpc_bulk *b = req->conn->b;
 	int rc;
 
-	for (uint32_t i = 0; i < b->conf.nports && i < req->conn->nrails && req->len != 0; i++) {
+	for (uint32_t i = 0; i < b->ndevs && i < req->conn->nrails && req->len != 0; i++) {
 		rc = crpc_mrcache_get(b->cache[i], req->buf, req->len, &req->mr[i]);
 		if (rc != 0) {
 			req_unregister(req);
@@ -136,6 +136,10 @@ crpc_bulk_isend(struct crpc_bulk_conn *conn, uint64_t now_ns, uint64_t tag, cons
 	if ((flags & PATHS) == 0)
 		flags |= len < conf->rendezvous_min ? CRPC_BULK_EAGER
 						    : CRPC_BULK_WRITE | CRPC_BULK_EAGER;
+	if (conn->b->link->has_payload)
+		flags &= ~(PATHS & ~CRPC_BULK_EAGER);
+	if ((flags & PATHS) == 0)
+		return -EOPNOTSUPP;
 	req = req_take(conn, false, now_ns, tag, buf, len, flags, cookie);
 	rc = __crpc_bulk_req_register(req);
 	if (rc != 0) {
@@ -176,7 +180,10 @@ crpc_bulk_irecv(struct crpc_bulk_conn *conn, uint64_t now_ns, uint64_t tag, void
 		return rc;
 	if (op >= CRPC_UNPACK_OPS || paths == 0 || len % crpc_unpack_elem(op, true) != 0)
 		return -EINVAL;
-	if (op != CRPC_UNPACK_COPY && (engine->flags & CRPC_UNPACK_CAN_CONVERT) == 0)
+	if (conn->b->link->has_payload)
+		paths &= CRPC_BULK_EAGER;
+	if (paths == 0 ||
+		(op != CRPC_UNPACK_COPY && (engine->flags & CRPC_UNPACK_CAN_CONVERT) == 0))
 		return -EOPNOTSUPP;
 	req = req_take(conn, true, now_ns, tag, buf, len, (flags & ~PATHS) | paths, cookie);
 	TAILQ_INSERT_TAIL(&conn->posted, req, link);

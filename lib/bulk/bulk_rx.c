@@ -188,24 +188,17 @@ slot_arrive(struct rx_slot *slot, struct bulk_req *req, const struct bulk_wire_d
 }
 
 bool
-__crpc_bulk_data_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg)
+__crpc_bulk_data_arrive(struct crpc_bulk_conn *conn, const struct bulk_wire_data *data)
 {
-	const struct bulk_wire_data *data = &msg->data;
-	struct bulk_peer *peer;
+	struct bulk_peer *peer = __crpc_bulk_peer_find(conn, data->head.id);
 	struct rx_slot *slot;
 
-	if (!slot_check(conn, data) || !pieces_take(conn, data))
-		return false;
-	peer = __crpc_bulk_peer_find(conn, data->head.id);
 	if (conn->err != 0)
 		return false;
 	if (peer != NULL && peer->state == PEER_OFFERED)
 		return __crpc_bulk_proto(
 			conn, "a chunk of what was not accepted, slot", peer->id, data->slot, 0);
 	slot = &conn->rx.slot[data->slot & 0xff];
-	slot->turn = data->slot >> 8;
-	slot->npieces = data->npieces;
-	memcpy(slot->piece, data->piece, sizeof(slot->piece));
 	if (peer == NULL || peer->req == NULL || peer->req->judged) {
 		conn->b->stats.chunks_dropped++;
 		slot_release(slot);
@@ -217,24 +210,67 @@ __crpc_bulk_data_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg)
 	return true;
 }
 
+/*
+ * Pages that the kernel has may be of any number and size. Conversions need whole elements, and a
+ * chunk that is given to the user has few pieces.
+ */
+static bool
+may_map(struct crpc_bulk_conn *conn, uint64_t id)
+{
+	const struct bulk_peer *peer = __crpc_bulk_peer_find(conn, id);
+
+	return conn->rx.map != NULL && peer != NULL && peer->req != NULL &&
+		req_op(peer->req) == CRPC_UNPACK_COPY && (peer->req->flags & CRPC_BULK_MANUAL) == 0;
+}
+
+bool
+__crpc_bulk_data_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg)
+{
+	const struct bulk_wire_data *data = &msg->data;
+	struct rx_slot *slot;
+
+	if (!slot_check(conn, data) || !pieces_take(conn, data))
+		return false;
+	slot = &conn->rx.slot[data->slot & 0xff];
+	slot->turn = data->slot >> 8;
+	slot->npieces = data->npieces;
+	slot->nfrags = 0;
+	memcpy(slot->piece, data->piece, sizeof(slot->piece));
+	if (conn->b->link->has_payload) {
+		slot->state = SLOT_DUE;
+		slot->maps = may_map(conn, data->head.id);
+		return conn->err == 0;
+	}
+	for (uint32_t i = 0; i < slot->npieces; i++)
+		rx_frag_add(slot, conn->rx.bounce + (uint64_t)slot->piece[i].line * 64,
+			slot->piece[i].len);
+	return __crpc_bulk_data_arrive(conn, data);
+}
+
+void
+__crpc_bulk_data_lose(struct rx_slot *slot)
+{
+	units_give(&slot->conn->rx.units, slot->piece, slot->npieces);
+	slot->state = SLOT_FREE;
+}
+
 /* ---- unpacking ---- */
 
-static uint32_t
-slot_descs(const struct rx_slot *slot, struct crpc_unpack_desc *desc)
+uint32_t
+__crpc_bulk_slot_descs(const struct rx_slot *slot, struct crpc_unpack_desc *desc)
 {
 	const struct bulk_req *req = slot->req;
 	uint32_t op = req_op(req);
 	uint8_t *dst = req->buf + crpc_unpack_out_len(op, chunk_off(req, slot->index));
 
-	for (uint32_t i = 0; i < slot->npieces; i++) {
-		desc[i] = (struct crpc_unpack_desc){
-			.src = slot->conn->rx.bounce + (uint64_t)slot->piece[i].line * 64,
+	for (uint32_t i = 0; i < slot->nfrags; i++) {
+		desc[i] = (struct crpc_unpack_desc){.src = slot->frag[i].at,
 			.dst = dst,
-			.len = slot->piece[i].len,
+			.len = slot->frag[i].len,
 			.op = op};
-		dst += crpc_unpack_out_len(op, slot->piece[i].len);
+		dst += crpc_unpack_out_len(op, slot->frag[i].len);
 	}
-	return slot->npieces;
+	return slot->nfrags;
 }
 
 /* The checksum is taken where the bytes end up, unless they are others there, or out of reach. */
@@ -275,7 +311,7 @@ static void
 slot_unpacked(struct rx_slot *slot, int rc)
 {
 	struct crpc_bulk_conn *conn = slot->conn;
-	struct crpc_unpack_desc desc[CRPC_BULK_PIECES_MAX];
+	struct crpc_unpack_desc desc[CRPC_UNPACK_DESCS_MAX];
 	struct bulk_req *req = slot->req;
 	uint64_t now = bulk_clock(conn->b);
 
@@ -288,7 +324,7 @@ slot_unpacked(struct rx_slot *slot, int rc)
 	if (rc != 0 && conn->err == 0)
 		slot_fail(slot, "failed", rc);
 	else if (rc == 0 && (req->flags & CRPC_BULK_CRC) != 0 && !crc_in_bounce(slot))
-		crc_check(slot, desc, slot_descs(slot, desc));
+		crc_check(slot, desc, __crpc_bulk_slot_descs(slot, desc));
 	if (rc != 0 || req->stopping)
 		slot_release(slot);
 	else if ((req->flags & CRPC_BULK_MANUAL) == 0)
@@ -325,9 +361,9 @@ static bool
 slot_submit(struct rx_slot *slot)
 {
 	struct crpc_bulk_conn *conn = slot->conn;
-	struct crpc_unpack_desc desc[CRPC_BULK_PIECES_MAX];
+	struct crpc_unpack_desc desc[CRPC_UNPACK_DESCS_MAX];
 	struct bulk_req *req = slot->req;
-	uint32_t n = slot_descs(slot, desc);
+	uint32_t n = __crpc_bulk_slot_descs(slot, desc);
 	int rc = 0;
 
 	if ((req->flags & CRPC_BULK_CRC) != 0 && crc_in_bounce(slot) && !req->stopping)
@@ -382,11 +418,10 @@ crpc_bulk_chunks(struct crpc_bulk *b, struct crpc_bulk_chunk *chunk, uint16_t n)
 			.off = chunk_off(slot->req, slot->index),
 			.len = slot->len,
 			.index = slot->index,
-			.npieces = slot->npieces};
-		for (uint32_t p = 0; p < slot->npieces; p++) {
-			chunk[i].piece[p].data =
-				slot->conn->rx.bounce + (uint64_t)slot->piece[p].line * 64;
-			chunk[i].piece[p].len = slot->piece[p].len;
+			.npieces = slot->nfrags};
+		for (uint32_t p = 0; p < slot->nfrags; p++) {
+			chunk[i].piece[p].data = slot->frag[p].at;
+			chunk[i].piece[p].len = slot->frag[p].len;
 		}
 	}
 	return i;

@@ -34,9 +34,9 @@ struct tel_conn {
 
 static const struct crpc_tel_counter counters[] = {COUNTER(sends), COUNTER(recvs), COUNTER(ended),
 	COUNTER(failed), COUNTER(again), COUNTER(chunks_sent), COUNTER(chunks_received),
-	COUNTER(bytes_sent), COUNTER(bytes_received), COUNTER(pieces), COUNTER(chunks_dropped),
-	COUNTER(messages), COUNTER(early_consumed), COUNTER(conn_errors), COUNTER(rails_broken),
-	COUNTER(rails_back), COUNTER(chunks_again), COUNTER(messages_again),
+	COUNTER(bytes_sent), COUNTER(bytes_received), COUNTER(bytes_zero_copy), COUNTER(pieces),
+	COUNTER(chunks_dropped), COUNTER(messages), COUNTER(early_consumed), COUNTER(conn_errors),
+	COUNTER(rails_broken), COUNTER(rails_back), COUNTER(chunks_again), COUNTER(messages_again),
 	COUNTER(blocked_window), COUNTER(blocked_slots), COUNTER(blocked_queue),
 	COUNTER(occupancy_sum), STAGE(post), STAGE(wire), STAGE(unpack), STAGE(consume),
 	CRPC_TEL_COUNTER(struct tel_stats, memory_bounce),
@@ -117,7 +117,7 @@ rail_fill(struct tel_rail *out, const struct crpc_bulk_conn *conn, uint32_t i)
 }
 
 static uint32_t
-slots_count(const struct crpc_bulk_conn *conn, enum rx_slot_state state)
+slots_count(const struct crpc_bulk_conn *conn, enum rx_state state)
 {
 	uint32_t n = 0;
 

@@ -5,8 +5,6 @@
 #include "bulk_conn.h"
 #include "crpc_crc32c.h"
 
-#define TURN_MASK ((1u << 30) - 1)
-
 static void
 slot_give(struct bulk_tx *tx, struct tx_slot *slot)
 {
@@ -167,6 +165,11 @@ eager_post(struct crpc_bulk_conn *conn, struct bulk_op *op)
 	uint64_t off = chunk_off(op->req, op->index);
 	int rc;
 
+	if (conn->b->link->has_payload) {
+		rc = data_send(conn, op);
+		op->puts = rc == 0; /* until the peer has taken it */
+		return rc;
+	}
 	for (uint32_t i = 0; i < op->posted; i++)
 		off += slot->piece[i].len;
 	for (; op->posted < slot->npieces; off += slot->piece[op->posted++].len) {

@@ -17,6 +17,8 @@
 #include "bulk_units.h"
 
 #define NONE UINT32_MAX
+/** A cookie: CRPC_BULK_COOKIE (16 bits), connection (10), op (8), turn (30). */
+#define TURN_MASK ((1u << 30) - 1)
 
 struct bulk_req;
 struct crpc_bulk_conn;

@@ -28,6 +28,10 @@ enum bulk_wire_type {
 	BULK_RAIL_READY, /**< Both: it is connected. */
 	BULK_S_MOVES,    /**< Sender: chunks have moved since the last such. */
 	BULK_R_MOVES,    /**< Receiver: the same. */
+
+	/* Of rails over TCP only; a head and nothing else. */
+	BULK_HELLO = 64, /**< First of the end that connects; id: the key of the other's address. */
+	BULK_TAKEN,      /**< Both; id: control messages of this life that were taken. */
 };
 
 struct bulk_wire_head {
@@ -102,6 +106,18 @@ struct bulk_wire_rail_addr {
 	uint8_t addr[CRPC_COPYRPC_ADDR_LEN];
 };
 
+#define BULK_WIRE_TCP_MAGIC   0x50435442u /* "BTCP" */
+#define BULK_WIRE_TCP_VERSION 1u
+
+/** The address of a rail over TCP. */
+struct bulk_wire_tcp {
+	uint32_t magic;
+	uint16_t version, port;
+	uint64_t key;  /**< Random. The end with the smaller one connects. */
+	uint8_t ip[4]; /**< In network order. */
+	uint8_t zero[CRPC_COPYRPC_ADDR_LEN - 20];
+};
+
 /** In front of the rails' own addresses. */
 struct bulk_wire_addr {
 	uint32_t magic;
@@ -125,6 +141,7 @@ _Static_assert(sizeof(struct bulk_wire_end) == 24, "version 3");
 _Static_assert(sizeof(struct bulk_wire_rail) == 32, "version 3");
 _Static_assert(sizeof(struct bulk_wire_rail_addr) == 24 + CRPC_COPYRPC_ADDR_LEN, "version 3");
 _Static_assert(sizeof(struct bulk_wire_addr) == 128, "version 3");
+_Static_assert(sizeof(struct bulk_wire_tcp) == CRPC_COPYRPC_ADDR_LEN, "version 1");
 _Static_assert(offsetof(struct bulk_wire_data, piece) == 40, "version 3");
 _Static_assert(offsetof(struct bulk_wire_consumed, slot) == 20, "version 3");
 

@@ -2,6 +2,7 @@
 /*
  * The object, and the turn that drives everything.
  */
+#include <arpa/inet.h>
 #include <stdlib.h>
 
 #include "bulk_conn.h"
@@ -10,12 +11,11 @@
 /* Polls of one context in one turn. */
 #define POLLS 4
 
-/* A cookie: CRPC_BULK_COOKIE (16 bits), connection (10), op (8), turn (30). */
-#define COOKIE_TURN ((1u << 30) - 1)
-
 static int
 conf_check(struct crpc_bulk_conf *conf)
 {
+	struct in_addr ip;
+
 	CRPC_CONF_DEFAULT(conf->rendezvous_min, 256u << 10);
 	CRPC_CONF_DEFAULT(conf->timeout_ns, UINT64_C(30000000000));
 	CRPC_CONF_DEFAULT(conf->confirm_ns, UINT64_C(1000000000));
@@ -30,8 +30,12 @@ conf_check(struct crpc_bulk_conf *conf)
 	if (!crpc_is_pow2(conf->chunk))
 		return crpc_fail(-EINVAL, "conf.chunk is %u, expected a power of two", conf->chunk);
 	for (uint32_t i = 0; i < conf->nports; i++)
-		if (conf->port[i].ctx == NULL || conf->port[i].dev == NULL)
-			return crpc_fail(-EINVAL, "conf.port[%u] of %u has no context or no device",
+		if (conf->port[0].tcp[0] == 0
+				? conf->port[i].ctx == NULL || conf->port[i].dev == NULL
+				: inet_pton(AF_INET, conf->port[i].tcp, &ip) != 1)
+			return crpc_fail(-EINVAL,
+				"conf.port[%u] of %u has no context or no device, or over TCP "
+				"no IPv4 address",
 				i, conf->nports);
 	return 0;
 }
@@ -52,11 +56,13 @@ crpc_bulk_create(const struct crpc_bulk_conf *conf)
 		free(b);
 		return crpc_null(-EINVAL);
 	}
+	b->link = conf->port[0].tcp[0] != 0 ? &__crpc_bulk_tcp : &__crpc_bulk_rdma;
+	b->ndevs = b->link->has_payload ? 0 : b->conf.nports;
 	unpack.max_jobs = CRPC_BULK_SLOTS_MAX;
 	b->engine = conf->engine != NULL ? conf->engine : crpc_unpack_create("cpu", &unpack);
 	if (b->engine == NULL)
 		goto err;
-	for (uint32_t i = 0; i < b->conf.nports; i++) {
+	for (uint32_t i = 0; i < b->ndevs; i++) {
 		cache.dev = conf->port[i].dev;
 		cache.watch = conf->watch_memory;
 		b->cache[i] = conf->port[i].cache != NULL ? conf->port[i].cache
@@ -80,7 +86,7 @@ crpc_bulk_free(struct crpc_bulk *b)
 	crpc_tel_free(b->tel);
 	for (uint32_t i = 0; i < b->conns; i++)
 		crpc_bulk_conn_free(b->conn[i]);
-	for (uint32_t i = 0; i < b->conf.nports; i++)
+	for (uint32_t i = 0; i < b->ndevs; i++)
 		if (b->conf.port[i].cache == NULL)
 			crpc_mrcache_free(b->cache[i]);
 	if (b->conf.engine == NULL)
@@ -112,7 +118,7 @@ crpc_bulk_take_done(struct crpc_bulk *b, uint64_t now_ns, struct crpc_done *done
 		/* an endpoint that broke is found by its status */
 		if (done[i].status == 0)
 			__crpc_bulk_op_take(conn, (uint32_t)(cookie >> 30 & 0xff),
-				(uint32_t)(cookie & COOKIE_TURN));
+				(uint32_t)cookie & TURN_MASK);
 	}
 	return left;
 }
@@ -138,13 +144,17 @@ static const struct {
 	[BULK_R_MOVES] = {FIXED(bulk_wire_head), __crpc_bulk_moves_take},
 };
 
-/* One control message, copied from where the peer can write. */
-static void
-msg_take(struct crpc_bulk_conn *conn, const void *data, uint32_t len)
+/* Copied from where the peer can write. */
+void
+__crpc_bulk_msg_take(
+	struct crpc_bulk_conn *conn, struct bulk_rail *rail, const void *data, uint32_t len)
 {
 	union bulk_wire msg;
 	uint8_t type;
 
+	if (!rail_takes(rail))
+		return;
+	rail->ntaken++;
 	memset(&msg, 0, sizeof(msg));
 	memcpy(&msg, data, crpc_min(len, sizeof(msg)));
 	type = msg.head.type;
@@ -162,16 +172,6 @@ msg_take(struct crpc_bulk_conn *conn, const void *data, uint32_t len)
 		messages[type].take(conn, &msg);
 }
 
-/* A rail that broke takes no message any more: the peer sends what it carried again. */
-static bool
-rail_takes(struct bulk_rail *rail)
-{
-	if (rail->state != RAIL_UP && rail->state != RAIL_JOINING)
-		return false;
-	rail->ntaken++;
-	return true;
-}
-
 uint16_t
 crpc_bulk_take_req(
 	struct crpc_bulk *b, uint32_t port, uint64_t now_ns, struct crpc_req *req, uint16_t n)
@@ -187,8 +187,9 @@ crpc_bulk_take_req(
 			continue;
 		}
 		conn = b->conn[req[i].peer >> 3 & 0x3ff];
-		if (conn != NULL && conn->err == 0 && rail_takes(&conn->rail[req[i].peer & 7]))
-			msg_take(conn, req[i].data, req[i].len);
+		if (conn != NULL && conn->err == 0)
+			__crpc_bulk_msg_take(
+				conn, &conn->rail[req[i].peer & 7], req[i].data, req[i].len);
 		/* a call, which bulk has none of, completes without data at its caller */
 		crpc_copyrpc_release(ctx, now_ns, req[i].token);
 	}
@@ -231,15 +232,17 @@ conn_turn(struct crpc_bulk_conn *conn)
 	__crpc_bulk_sends_turn(conn);
 	__crpc_bulk_chunks_post(conn);
 	__crpc_bulk_sweep(conn);
+	if (conn->b->link->has_payload)
+		__crpc_bulk_tcp_turn(conn);
 }
 
 uint32_t
 crpc_bulk_progress(struct crpc_bulk *b, uint64_t now_ns)
 {
 	b->now = now_ns;
-	for (uint32_t i = 0; i < b->conf.nports && !b->conf.shared; i++)
+	for (uint32_t i = 0; i < b->ndevs && !b->conf.shared; i++)
 		port_poll(b, i);
-	for (uint32_t i = 0; i < b->conf.nports; i++)
+	for (uint32_t i = 0; i < b->ndevs; i++)
 		crpc_mrcache_progress(b->cache[i]);
 	for (uint32_t i = 0; i < b->conns; i++)
 		if (b->conn[i] != NULL)
@@ -252,7 +255,7 @@ crpc_bulk_progress(struct crpc_bulk *b, uint64_t now_ns)
 			(unsigned long long)b->conf.confirm_ns);
 		__crpc_bulk_jobs_fail(b);
 	}
-	for (uint32_t i = 0; i < b->conf.nports; i++)
+	for (uint32_t i = 0; i < b->ndevs; i++)
 		crpc_copyrpc_flush(b->conf.port[i].ctx, now_ns);
 	if (crpc_unlikely(crpc_tel_asked(b->tel)))
 		__crpc_bulk_tel_answer(b);
@@ -286,7 +289,5 @@ crpc_bulk_memory(const struct crpc_bulk *b, uint64_t *bounce, uint64_t *other)
 			continue;
 		*bounce += (uint64_t)b->conf.slots * b->conf.chunk;
 		*other += conn->bytes;
-		for (uint32_t k = 0; k < conn->nrails; k++)
-			*other += crpc_copyrpc_ep_memory(conn->rail[k].ep);
 	}
 }

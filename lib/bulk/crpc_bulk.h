@@ -97,11 +97,29 @@
  * connected again, by messages over the others; one that does not carry a chunk then is tried again
  * after twice the time, up to 64 times.
  *
+ * TCP. For hosts without RDMA, rails can be TCP connections (crpc_bulk_port.tcp). Calls, windows,
+ * statuses, and rails that break are the same. Only the eager path is there: where only others are
+ * allowed, isend() and irecv() give -EOPNOTSUPP.
+ *
+ *     sender                                                   receiver
+ *     -- DATA, then the chunk's bytes ------> the kernel's pages are mapped where it can,
+ *                                             the rest is copied to bounce memory
+ *                                             submit(list of fragments) -> engine -> buf
+ *     <------------------- TAKEN n, CONSUMED
+ *
+ * The kernel maps pages (TCP_ZEROCOPY_RECEIVE) whose payload fills them: with a card that splits
+ * headers from payload and a maximum segment size of whole pages. They are used for chunks of at
+ * least 32 KiB that are neither converted nor given by crpc_bulk_chunks(), and by engines whose
+ * attach is NULL. A page stays mapped, at most slots x chunk bytes per connection, until its place
+ * is used again. bytes_zero_copy counts. The stream is not encrypted, and a peer is known by a
+ * random key in its address only: use networks that you trust.
+ *
  * Threads: a bulk object, its connections, contexts and engine belong to one thread (lcore). Time
  * comes in as nanoseconds of any monotonic clock. isend(), and irecv() or progress() when a message
  * that is written or read is matched, register memory that the cache does not have yet, which is a
  * system call; nothing else allocates or makes one but create, free, connect, and the end or the
- * return of a connection or rail that broke.
+ * return of a connection or rail that broke. Over TCP, progress() makes system calls on every rail:
+ * one if nothing happens, else some for each message; none waits.
  *
  * Hostile peers: every control message is copied once and checked; what the protocol forbids (a
  * descriptor beyond the bounce memory, a piece that is taken, a chunk twice, an id that never was)
@@ -154,6 +172,9 @@ struct crpc_bulk_port {
 	struct crpc_rdma *dev;    /**< The device of ctx. */
 	/** Of that device; NULL: one of its own. A shared one must outlive the bulk object. */
 	struct crpc_mrcache *cache;
+	/** Without ctx and dev, and then so of all ports: an IPv4 address of this host, as text,
+	 *  that the peer reaches; the rails of this port are TCP connections. */
+	char tcp[16];
 };
 
 /** How to make a bulk object. Zero fields take the default. */
@@ -240,6 +261,7 @@ struct crpc_bulk_stats {
 	uint64_t again;            /**< -EAGAIN: the pool was empty. */
 	uint64_t chunks_sent, chunks_received;
 	uint64_t bytes_sent, bytes_received; /**< Of chunks that are complete, each path. */
+	uint64_t bytes_zero_copy; /**< TCP: arrived, and were mapped instead of copied. */
 	uint64_t pieces;           /**< Pieces that eager chunks were cut into, at the sender. */
 	uint64_t chunks_dropped;   /**< Arrived for a request that had ended. */
 	uint64_t messages;         /**< Control messages sent. */
@@ -285,7 +307,8 @@ void crpc_bulk_free(struct crpc_bulk *b);
  * @param user_id
  *   Your number of the peer.
  * @return
- *   The connection, or NULL with errno: EINVAL, ENOSPC (max_conns, or of the contexts), ENOMEM.
+ *   The connection, or NULL with errno: EINVAL, ENOSPC (max_conns, or of the contexts), ENOMEM,
+ *   EIO (over TCP: no socket can listen on the port's address; the log says why).
  */
 struct crpc_bulk_conn *crpc_bulk_conn_create(struct crpc_bulk *b, uint32_t rails, uint32_t user_id);
 
@@ -348,6 +371,7 @@ int crpc_bulk_conn_reset(struct crpc_bulk_conn *conn);
  *   Set on success: the request's handle.
  * @return
  *   0: it will end exactly once. -EAGAIN: the pool is empty, nothing was taken. -EINVAL, -EMSGSIZE.
+ *   -EOPNOTSUPP: over TCP, EAGER is not allowed.
  *   -ENOTCONN: not connected yet; -ECONNRESET, -EPROTO, -ETIMEDOUT: why the connection broke. As
  *   crpc_mrcache_get() if buf cannot be registered.
  */

@@ -57,8 +57,9 @@ check_rx(const struct crpc_bulk_conn *conn)
 		slot = &rx->slot[i];
 		if (slot->state == SLOT_FREE || slot->state == SLOT_CONSUMED)
 			continue;
-		orphans += slot->req == NULL || slot->req->conn != conn ||
-			slot->req->state == CRPC_BULK_DONE;
+		orphans += slot->state != SLOT_DUE &&
+			(slot->req == NULL || slot->req->conn != conn ||
+				slot->req->state == CRPC_BULK_DONE);
 		units += pieces_units(&rx->units, slot->piece, slot->npieces);
 	}
 	if (conn->err != 0) /* a chunk that broke the connection may have left some */

@@ -7,6 +7,9 @@
  * Two bulk objects on paper devices, joined by one connection: the bench of the bulk tests, with a
  * virtual clock and a seeded wire; there is one at a time. Include it after cmocka.h.
  *
+ * With RAILS=tcp in the environment they are joined by TCP over the loopback device, which delivers
+ * in the call that sends: every message is eager then.
+ *
  * Also an engine, "test", that does its work as its mode says: late, never or wrongly.
  */
 
@@ -31,6 +34,7 @@ static struct rig {
 	struct crpc_bulk *b[2];
 	struct crpc_bulk_conn *conn[2];
 	uint32_t rails, nports;
+	bool tcp;
 	uint64_t seed;
 } rig;
 
@@ -60,7 +64,14 @@ rig_seeds(uint64_t few)
 static inline uint8_t
 rig_path(uint64_t i)
 {
-	return (uint8_t)(CRPC_BULK_EAGER << i % 3);
+	return (uint8_t)(CRPC_BULK_EAGER << (rig.tcp ? 0 : i % 3));
+}
+
+/* Tests of what only RDMA has are skipped over TCP. */
+static inline bool
+rig_over_tcp(void)
+{
+	return getenv("RAILS") != NULL && strcmp(getenv("RAILS"), "tcp") == 0;
 }
 
 /* One of 0 to n - 1. */
@@ -245,7 +256,7 @@ rig_fini(void)
 			continue;
 		crpc_bulk_free(rig.b[side]);
 		rig.b[side] = NULL;
-		for (uint32_t i = 0; i < rig.nports; i++) {
+		for (uint32_t i = 0; i < rig.nports && !rig.tcp; i++) {
 			crpc_copyrpc_free(rig.ctx[side][i]);
 			crpc_rdma_close(rig.dev[side][i]);
 		}
@@ -266,6 +277,7 @@ rig_init(const struct crpc_bulk_conf *a, const struct crpc_bulk_conf *b, uint32_
 	rig_fini();
 	memset(&rig, 0, sizeof(rig));
 	rig.seed = seed;
+	rig.tcp = rig_over_tcp();
 	rig.w.rng = seed * 2 + 1;
 	rig.w.now_ns = 1000000;
 	rig.conf[0] = *a;
@@ -273,7 +285,9 @@ rig_init(const struct crpc_bulk_conf *a, const struct crpc_bulk_conf *b, uint32_
 	rig.rails = rails;
 	rig.nports = nports;
 	for (int side = 0; side < 2; side++) {
-		for (uint32_t i = 0; i < nports; i++) {
+		for (uint32_t i = 0; i < nports && rig.tcp; i++)
+			strcpy(rig.conf[side].port[i].tcp, i == 0 ? "127.0.0.1" : "127.0.0.2");
+		for (uint32_t i = 0; i < nports && !rig.tcp; i++) {
 			rig.dev[side][i] = crpc_paper_open(
 				&rig.w, &(struct crpc_paper_conf){.inline_max = 256});
 			assert_non_null(rig.dev[side][i]);
@@ -294,10 +308,14 @@ rig_check(bool at_rest)
 	}
 }
 
-/* The queue pair of a rail breaks at one end. */
+/* The queue pair, or the TCP connection, of a rail breaks at one end. */
 static inline void
 rig_rail_fail(int side, uint32_t rail)
 {
+	if (rig.tcp) {
+		rig.b[side]->link->shutdown(rig.conn[side]->rail[rail].ep);
+		return;
+	}
 	assert_int_equal(
 		crpc_paper_fail(rig.dev[side][rail % rig.nports], rail / rig.nports, -ECONNRESET),
 		0);
@@ -395,9 +413,16 @@ rig_rest(void)
 static inline void
 rig_say(int side, const void *msg, uint32_t len)
 {
+	const struct bulk_link *link = rig.b[side]->link;
+	union bulk_wire m;
+
+	memcpy(&m, msg, len);
 	assert_int_equal(
-		crpc_copyrpc_notify(rig.conn[side]->rail[0].ep, rig.w.now_ns, msg, len), 0);
-	crpc_copyrpc_flush(rig.ctx[side][0], rig.w.now_ns);
+		link->send(rig.conn[side], rig.conn[side]->rail[0].ep, NULL, &m.head), 0);
+	if (rig.tcp)
+		__crpc_bulk_tcp_turn(rig.conn[side]);
+	else
+		crpc_copyrpc_flush(rig.ctx[side][0], rig.w.now_ns);
 	crpc_paper_run(&rig.w);
 }
 
@@ -530,7 +555,7 @@ job_quiet(struct job *j)
 		touched += j->dst[i] != 0x5a || j->src[i] != 0x5a;
 	assert_int_equal(touched, 0);
 	/* before the allocator gives this memory to another buffer */
-	for (i = 0; i < rig.nports; i++) {
+	for (i = 0; i < rig.b[0]->ndevs; i++) {
 		crpc_mrcache_invalidate(rig.b[0]->cache[i], j->src, j->len);
 		crpc_mrcache_invalidate(rig.b[1]->cache[i], j->dst, j->len);
 	}

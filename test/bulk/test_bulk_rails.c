@@ -44,8 +44,8 @@ TEST(others_take_over)
 	}
 	print_message("%llu chunks and %llu messages went again\n", (unsigned long long)again,
 		(unsigned long long)messages);
-	/* chunks and messages were under way in many of them */
-	assert_true(n < 60 || (again > n / 4 && messages > n / 10));
+	/* chunks and messages were under way in many of them; TCP delivers before a turn is over */
+	assert_true(n < 60 || (again > n / 4 && messages > n / (rig.tcp ? 40 : 10)));
 }
 
 /*
@@ -188,7 +188,7 @@ TEST(peer_does_not_confirm)
 	struct job j;
 
 	rig_init(&quick, &quick, 2, 1, 8500);
-	job_start(&j, LEN, CRPC_BULK_WRITE, 0);
+	job_start(&j, LEN, rig_path(1), 0);
 	rig_turns(30);
 	rig_rail_fail(0, 1);
 	for (uint32_t i = 0; i < 20000 && rig_status(0) == 0; i++)
@@ -244,6 +244,8 @@ TEST(contexts_may_be_shared)
 	struct job j;
 	int side;
 
+	if (rig_over_tcp())
+		skip();
 	conf.shared = true;
 	for (p = 0; p < 30; p++) {
 		rig_init(&conf, &conf, 2, 1, 8900 + p);
@@ -319,7 +321,7 @@ TEST(lies_about_rails_break_the_connection)
 
 	for (i = 0; i < CRPC_DIM(lies); i++) {
 		rig_init(&quick, &quick, 2, 1, 9000 + i);
-		job_start(&j, LEN, CRPC_BULK_WRITE, 0);
+		job_start(&j, LEN, rig_path(1), 0);
 		rig_turns(40);
 		len = lies[i].type == BULK_RAIL_ADDR ? sizeof(msg.rail_addr) : sizeof(msg.rail);
 		memset(&msg, 0, sizeof(msg));
@@ -391,6 +393,8 @@ forger_ends(bool announced)
 	struct crpc_bulk_result result;
 	uint64_t id, send;
 
+	if (rig_over_tcp())
+		skip();
 	conf.slots = CRPC_BULK_SLOTS_MAX;
 	id = forger_init(&conf, &send);
 	rig.w.hold_acks = announced;
@@ -438,6 +442,8 @@ TEST(invitations_are_followed_once_in_the_retry_time)
 	uint32_t i, lives = 0;
 	uint64_t start;
 
+	if (rig_over_tcp())
+		skip();
 	conf.rail_retry_ns = 100000;
 	rig_init(&conf, &conf, 2, 1, 9600);
 	start = rig.w.now_ns;
