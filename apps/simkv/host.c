@@ -328,7 +328,7 @@ sim_host_start(struct sim_host *h)
 		.capacity = h->capacity,
 		.calls = (uint32_t)(o->clients * o->depth),
 		.plain = !o->cas,
-		.device = "paper",
+		.device = h->card,
 		.link = {.transport = (enum crpc_rdma_transport)o->transport,
 			.flow = (enum crpc_copyrpc_flow)o->flow},
 		.flush = (enum crpc_copyrpc_flush_policy)o->flush,
@@ -365,6 +365,7 @@ sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t c
 	h->turn = (struct sim_actor){.host = h};
 	h->clients = (struct sim_actor){.host = h, .clients = true};
 	h->capacity = capacity;
+	snprintf(h->card, sizeof(h->card), "paper%u", rank);
 	return memory(h) ? sim_host_start(h)
 			 : app_fail("no memory for host %u; give fewer --hosts or --clients", rank);
 }

@@ -78,6 +78,7 @@ struct sim_host {
 	struct crpc_kv_server *server;
 	struct crpc_kv_daemon *daemon;
 	struct crpc_kv_parts parts;
+	char card[16]; /**< The name of its card. */
 	struct app_load_conf load_conf;
 	struct app_load load;
 	struct sim_actor turn, clients;
