@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app_backend.h"
 #include "app_fail.h"
 #include "app_opt.h"
 #include "crpc_log.h"
 #include "sim.h"
 
-#define PS 1000u /* of a ns */
 /* Clients of a daemon that is not there try again after this. */
 #define DEAD_NS 20000u
 
@@ -44,20 +44,12 @@ queue_next(const struct sim_queue *q, const struct sim_call *calls)
 /* ---- what a turn costs ---- */
 
 void
-sim_host_count(const struct sim_host *h, struct sim_counts *c)
+sim_count_net(struct sim_counts *c, const struct crpc_copyrpc *ctx, struct crpc_rdma *device)
 {
-	const struct crpc_copyrpc_stats *s;
+	const struct crpc_copyrpc_stats *s = crpc_copyrpc_stats(ctx);
 	struct crpc_rdma_stats nic;
 
-	*c = h->past;
-	c->taken += h->now.taken;
-	c->answered += h->now.answered;
-	c->turns += h->now.turns;
-	c->busy += h->now.busy;
-	if (h->parts.copyrpc == NULL)
-		return;
-	s = crpc_copyrpc_stats(h->parts.copyrpc);
-	crpc_rdma_stats_get(h->parts.device, &nic);
+	crpc_rdma_stats_get(device, &nic);
 	c->remote += s->rpc.calls;
 	c->served += s->rpc.replies;
 	c->messages_in += s->rpc.requests + s->rpc.completions;
@@ -68,18 +60,30 @@ sim_host_count(const struct sim_host *h, struct sim_counts *c)
 	c->doorbells += nic.doorbells;
 }
 
-/* Of what was done since the turn's begin, ps. A request of a client is served here or sent on. */
-static uint64_t
-cost(const struct sim_host *h, const struct sim_counts *c)
+void
+sim_host_count(const struct sim_host *h, struct sim_counts *c)
 {
+	*c = h->past;
+	c->taken += h->now.taken;
+	c->answered += h->now.answered;
+	c->turns += h->now.turns;
+	c->busy += h->now.busy;
+	if (h->parts.copyrpc != NULL)
+		sim_count_net(c, h->parts.copyrpc, h->parts.device);
+}
+
+/* A request of a client is served here or sent on. */
+uint64_t
+sim_cost(const struct sim_host *h, const struct sim_counts *b, const struct sim_counts *c)
+{
+	bool ring = h->world->opt->backend == SIM_BACKEND_DELEGATION;
 	const struct sim_cpu *cpu = &h->world->opt->model.cpu;
-	const struct sim_counts *b = &h->before;
 	int64_t stores = (int64_t)(c->taken - b->taken + c->served - b->served) -
 		(int64_t)(c->remote - b->remote);
 
 	return (h->begin < h->slow ? SIM_SLOW : 1) *
 		(cpu->turn + (stores > 0 ? (uint64_t)stores * cpu->store : 0) +
-			(c->taken - b->taken) * cpu->client_in +
+			(c->taken - b->taken) * (ring ? cpu->ring_in : cpu->client_in) +
 			(c->answered - b->answered) * cpu->client_out +
 			(c->messages_in - b->messages_in) * cpu->message_in +
 			(c->messages_out - b->messages_out) * cpu->message_out +
@@ -94,7 +98,7 @@ sim_host_clock(void *arg)
 	struct sim_counts c = {0};
 
 	sim_host_count(h, &c);
-	return (h->free + cost(h, &c)) / PS;
+	return (h->free + sim_cost(h, &h->before, &c)) / SIM_PS;
 }
 
 /* ---- shared memory: the daemon's front, the clients' link ---- */
@@ -102,7 +106,7 @@ sim_host_clock(void *arg)
 static uint64_t
 hop(const struct sim_host *h)
 {
-	return h->world->opt->model.cpu.hop / PS;
+	return h->world->opt->model.cpu.hop / SIM_PS;
 }
 
 static uint32_t
@@ -172,6 +176,18 @@ static const struct crpc_kv_front front = {.passes = true,
 	.flush = nothing,
 	.watch = nothing};
 
+/* The ring of delegation takes a request after the other. @return when this one is in it. */
+static uint64_t
+line_pass(struct sim_host *h, uint32_t client)
+{
+	if (h->world->opt->backend == SIM_BACKEND_DELEGATION) {
+		h->line =
+			crpc_max(h->line, h->busy[client] * SIM_PS) + h->world->opt->model.cpu.line;
+		h->busy[client] = sim_ns(h->line);
+	}
+	return h->busy[client];
+}
+
 /* A client makes its calls one after the other, on a core of its own. */
 static int
 link_call(void *link, uint64_t now, uint32_t to, const void *msg, uint32_t len, uint32_t resp_max,
@@ -181,9 +197,9 @@ link_call(void *link, uint64_t now, uint32_t to, const void *msg, uint32_t len, 
 	uint32_t client = (uint32_t)(cookie >> 8);
 	uint32_t i = client * (uint32_t)h->world->opt->depth + (uint32_t)(cookie & 0xff);
 
-	h->busy[client] = crpc_max(h->busy[client], now) + h->world->opt->model.cpu.client / PS;
-	h->call[i] = (struct sim_call){.at = h->busy[client] + hop(h),
-		.begin = h->busy[client],
+	h->busy[client] = crpc_max(h->busy[client], now) + h->world->opt->model.cpu.client / SIM_PS;
+	h->call[i] = (struct sim_call){.begin = h->busy[client],
+		.at = line_pass(h, client) + hop(h),
 		.cookie = cookie,
 		.len = len,
 		.state = SIM_CALL_ASKED};
@@ -240,25 +256,31 @@ connect_wanted(struct sim_host *h)
 	}
 }
 
+void
+sim_turn_begin(const struct sim_world *w, uint64_t *free, uint64_t at)
+{
+	uint64_t turn = crpc_max(w->opt->model.cpu.turn, SIM_PS);
+
+	if (at * SIM_PS > *free)
+		*free += (at * SIM_PS - *free + turn - 1) / turn * turn;
+}
+
 static void
 daemon_turn(struct sim_host *h)
 {
-	const struct sim_cpu *cpu = &h->world->opt->model.cpu;
-	uint64_t turn = crpc_max(cpu->turn, PS), next;
 	struct sim_counts c = {0};
+	uint64_t next;
 	bool busy;
 
-	/* Its core polls all the time: turns begin at multiples of an empty one. */
-	if (h->turn.at * PS > h->free)
-		h->free += (h->turn.at * PS - h->free + turn - 1) / turn * turn;
-	h->begin = h->free / PS;
+	sim_turn_begin(h->world, &h->free, h->turn.at);
+	h->begin = h->free / SIM_PS;
 	h->world->net.clock_arg = h;
 	sim_host_count(h, &h->before);
 	crpc_kv_daemon_turn(h->daemon, h->begin);
 	connect_wanted(h);
 	sim_host_count(h, &c);
 	busy = memcmp(&c, &h->before, sizeof(c)) != 0;
-	h->free += crpc_max(cost(h, &c), PS);
+	h->free += crpc_max(sim_cost(h, &h->before, &c), SIM_PS);
 	h->before = c;
 	h->now.turns++;
 	h->now.busy += busy;
@@ -266,10 +288,10 @@ daemon_turn(struct sim_host *h)
 		h->watched = h->begin;
 		crpc_kv_daemon_watch(h->daemon, h->begin);
 	}
-	next = h->free / PS;
+	next = h->free / SIM_PS;
 	if (!busy)
 		next = crpc_min(next + SIM_IDLE_NS, queue_next(&h->asked, h->call));
-	h->turn.at = crpc_max(next, (h->free + PS - 1) / PS);
+	h->turn.at = crpc_max(next, sim_ns(h->free));
 }
 
 void
@@ -277,6 +299,10 @@ sim_actor_turn(struct sim_actor *a)
 {
 	struct sim_host *h = a->host;
 
+	if (a->client != NULL) {
+		sim_client_turn(a->client);
+		return;
+	}
 	if (!a->clients && (h->dead || h->paused > a->at)) {
 		a->at = h->dead ? UINT64_MAX : h->paused;
 		return;
@@ -285,7 +311,7 @@ sim_actor_turn(struct sim_actor *a)
 		daemon_turn(h);
 		return;
 	}
-	app_load_turn(&h->load, a->at);
+	app_load_turn(h->load, a->at);
 	a->at = queue_next(&h->answered, h->call);
 }
 
@@ -295,7 +321,7 @@ wake_daemon(void *host, uint64_t now_ns)
 {
 	struct sim_host *h = host;
 
-	sim_wake(&h->turn, crpc_max(now_ns, (h->free + PS - 1) / PS));
+	sim_wake(&h->turn, crpc_max(now_ns, sim_ns(h->free)));
 }
 
 /* ---- making one ---- */
@@ -304,15 +330,18 @@ static bool
 memory(struct sim_host *h)
 {
 	const struct sim_options *o = h->world->opt;
-	size_t calls = (size_t)(o->clients * o->depth);
+	size_t calls = (size_t)(o->clients * o->depth), loads = h->world->loads * sizeof(*h->load);
 
+	h->load = aligned_alloc(CRPC_CACHE_GUARD, loads);
+	if (h->load != NULL)
+		memset(h->load, 0, loads);
 	h->call = calloc(calls, sizeof(*h->call));
 	h->req = calloc(calls, h->world->req_max);
 	h->resp = calloc(calls, h->world->resp_max);
 	h->busy = calloc(o->clients, sizeof(*h->busy));
 	h->other = calloc(h->world->hosts, sizeof(*h->other));
-	return h->other != NULL && h->call != NULL && h->req != NULL && h->resp != NULL &&
-		h->busy != NULL && queue_init(&h->asked, (uint32_t)calls) &&
+	return h->load != NULL && h->other != NULL && h->call != NULL && h->req != NULL &&
+		h->resp != NULL && h->busy != NULL && queue_init(&h->asked, (uint32_t)calls) &&
 		queue_init(&h->answered, (uint32_t)calls);
 }
 
@@ -322,6 +351,7 @@ sim_host_start(struct sim_host *h)
 	struct sim_world *w = h->world;
 	const struct sim_options *o = w->opt;
 	uint32_t rank = sim_rank(h);
+	bool direct = o->backend == SIM_BACKEND_DIRECT;
 	struct crpc_kv_server_conf conf = {
 		.rank = rank,
 		.ranks = w->hosts,
@@ -337,7 +367,7 @@ sim_host_start(struct sim_host *h)
 		.ring_size = (uint32_t)o->ring,
 		.timeout_ns = o->timeout_ns,
 		.initial_pos = o->initial_pos,
-		.front = &front,
+		.front = direct ? &app_direct.front : &front,
 		.keys = w->load.keys.n,
 	};
 
@@ -346,11 +376,14 @@ sim_host_start(struct sim_host *h)
 		return app_fail("host %u of %u cannot be made: %s (%s); give fewer --hosts or "
 				"--keys, or a smaller --ring",
 			rank, w->hosts, strerror(errno), crpc_log_last());
-	crpc_kv_server_front(h->server, 0, h, 0, 1);
 	crpc_kv_server_version_begin(h->server, ((uint64_t)h->epoch++ << 40) + 1);
 	h->daemon = crpc_kv_server_daemon(h->server, 0);
 	crpc_kv_daemon_insight(h->daemon, false);
 	crpc_kv_daemon_parts(h->daemon, &h->parts);
+	if (!direct)
+		crpc_kv_server_front(h->server, 0, h, 0, 1);
+	else if (sim_direct_open(h) != 0)
+		return APP_EXIT_USAGE;
 	if (h->parts.copyrpc == NULL)
 		return 0;
 	crpc_copyrpc_stats_round_trips(h->parts.copyrpc, true);
@@ -378,7 +411,7 @@ sim_host_crash(struct sim_host *h, uint64_t now)
 	h->dead = true;
 	h->died = now;
 	h->paused = h->slow = 0;
-	h->free = crpc_max(h->free, now * PS);
+	h->free = crpc_max(h->free, now * SIM_PS);
 	h->asked.head = h->asked.tail;
 	for (uint32_t i = 0; i < calls; i++) {
 		if (h->call[i].state == SIM_CALL_ENDED)
@@ -396,30 +429,39 @@ sim_host_crash(struct sim_host *h, uint64_t now)
 int
 sim_host_join(struct sim_host *h, uint32_t rank)
 {
-	uint32_t clients = (uint32_t)h->world->opt->clients;
-	int rc;
+	uint32_t clients = (uint32_t)h->world->opt->clients, loads = h->world->loads;
+	struct app_load *load;
+	int rc = 0;
 
 	h->load_conf = h->world->load;
 	h->load_conf.first = rank;
-	h->load.link = h;
-	h->load.ops = &link_ops;
-	rc = app_load_init(&h->load, &h->load_conf, clients);
+	if (h->client == NULL) {
+		h->load->link = h;
+		h->load->ops = &link_ops;
+	}
+	for (uint32_t i = 0; i < loads && rc == 0; i++)
+		rc = app_load_init(&h->load[i], &h->load_conf, clients / loads);
 	if (rc == 0 && h->world->records != NULL)
-		app_load_record(&h->load, h->world->records);
-	for (uint32_t i = 0; i < clients && rc == 0; i++)
-		rc = app_load_join(&h->load, i, NULL, 0, rank, 1 + rank * clients + i);
+		app_load_record(h->load, h->world->records);
+	for (uint32_t i = 0; i < clients && rc == 0; i++) {
+		load = &h->load[i % loads];
+		rc = app_load_join(load, i / loads, NULL, 0, rank, 1 + rank * clients + i);
+	}
 	return rc == 0 ? 0 : app_fail("no memory for the clients of host %u; give fewer", rank);
 }
 
 void
 sim_host_close(struct sim_host *h)
 {
-	app_load_fini(&h->load);
+	for (uint32_t i = 0; h->load != NULL && i < h->world->loads; i++)
+		app_load_fini(&h->load[i]);
+	sim_direct_close(h);
 	crpc_kv_server_free(h->server);
 	free(h->call);
 	free(h->req);
 	free(h->resp);
 	free(h->busy);
+	free(h->load);
 	free(h->other);
 	free(h->asked.v);
 	free(h->answered.v);

@@ -64,6 +64,8 @@ static const struct field cpu_fields[] = {
 	CPU(store),
 	CPU(client),
 	CPU(hop),
+	CPU(line),
+	CPU(ring_in),
 };
 
 /* @return false: there is no such number, or it cannot be that. */

@@ -196,6 +196,7 @@ struct crpc_paper_counts {
 	uint64_t signalled; /**< Whose completion the user asked for. */
 	uint64_t post_max;  /**< Most in one post. */
 	uint64_t cache_misses, dc_switches, retries;
+	uint64_t queues, mr_bytes; /**< That there are now. */
 };
 
 /**

@@ -119,7 +119,7 @@ struct crpc_paper_dev {
 	struct crpc_paper_conf conf;
 	bool dead;
 	uint32_t post_limit;
-	uint32_t nqueues, cq_reserved;
+	uint32_t cq_reserved;
 	uint32_t head, tail, cq_mask;
 	uint32_t last_mr_key;
 	struct paper_mr *mrs; /* Those that were ever used, nmrs. */
