@@ -132,6 +132,7 @@ sim_report_row(const struct app_out *out, const struct sim_options *o, const str
 		ratio(r->open_mean, (double)(o->hosts * o->clients * o->depth)));
 	if (p == NULL)
 		return row;
+	app_row_set(row, "{s:I}", "changed_numbers", INT(o->model.changed));
 	add_published(row, "mops", p->rate, rate);
 	add_published(row, "rtt_us", p->rtt, rtt);
 	return row;
