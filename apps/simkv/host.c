@@ -28,10 +28,15 @@ queue_init(struct sim_queue *q, uint32_t n)
 static void
 queue_add(struct sim_queue *q, const struct sim_call *calls, uint32_t n)
 {
+	const struct sim_call *c;
 	uint32_t i;
 
-	for (i = q->tail++; i != q->head && calls[q->v[(i - 1) & q->mask]].at > calls[n].at; i--)
+	for (i = q->tail++; i != q->head; i--) {
+		c = &calls[q->v[(i - 1) & q->mask]];
+		if (c->at <= calls[n].at || c->state == SIM_CALL_QUEUED)
+			break;
 		q->v[i & q->mask] = q->v[(i - 1) & q->mask];
+	}
 	q->v[i & q->mask] = n;
 }
 
@@ -109,13 +114,30 @@ hop(const struct sim_host *h)
 	return h->world->opt->model.cpu.hop / SIM_PS;
 }
 
+/* Whether the next request is there: that of delegation when its client has had the ring's line. */
+static bool
+has_asked(struct sim_host *h, uint64_t now)
+{
+	struct sim_call *c = &h->call[h->asked.v[h->asked.head & h->asked.mask]];
+
+	if (queue_next(&h->asked, h->call) > now)
+		return false;
+	if (h->world->opt->backend == SIM_BACKEND_DELEGATION && c->state == SIM_CALL_ASKED) {
+		h->line = crpc_max(h->line, (c->at - hop(h)) * SIM_PS) +
+			h->world->opt->model.cpu.line;
+		c->at = sim_ns(h->line) + hop(h);
+		c->state = SIM_CALL_QUEUED;
+	}
+	return c->at <= now;
+}
+
 static uint32_t
 front_recv(void *end, uint64_t now, struct crpc_req *req, uint32_t n)
 {
 	struct sim_host *h = end;
 	uint32_t k, i;
 
-	for (k = 0; k < n && queue_next(&h->asked, h->call) <= now; k++) {
+	for (k = 0; k < n && has_asked(h, now); k++) {
 		i = h->asked.v[h->asked.head++ & h->asked.mask];
 		h->call[i].state = SIM_CALL_TAKEN;
 		req[k] = (struct crpc_req){.token = i,
@@ -176,18 +198,6 @@ static const struct crpc_kv_front front = {.passes = true,
 	.flush = nothing,
 	.watch = nothing};
 
-/* The ring of delegation takes a request after the other. @return when this one is in it. */
-static uint64_t
-line_pass(struct sim_host *h, uint32_t client)
-{
-	if (h->world->opt->backend == SIM_BACKEND_DELEGATION) {
-		h->line =
-			crpc_max(h->line, h->busy[client] * SIM_PS) + h->world->opt->model.cpu.line;
-		h->busy[client] = sim_ns(h->line);
-	}
-	return h->busy[client];
-}
-
 /* A client makes its calls one after the other, on a core of its own. */
 static int
 link_call(void *link, uint64_t now, uint32_t to, const void *msg, uint32_t len, uint32_t resp_max,
@@ -199,7 +209,7 @@ link_call(void *link, uint64_t now, uint32_t to, const void *msg, uint32_t len, 
 
 	h->busy[client] = crpc_max(h->busy[client], now) + h->world->opt->model.cpu.client / SIM_PS;
 	h->call[i] = (struct sim_call){.begin = h->busy[client],
-		.at = line_pass(h, client) + hop(h),
+		.at = h->busy[client] + hop(h),
 		.cookie = cookie,
 		.len = len,
 		.state = SIM_CALL_ASKED};

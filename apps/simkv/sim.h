@@ -56,7 +56,7 @@ struct sim_call {
 	uint64_t cookie;
 	uint32_t len;
 	int32_t status;
-	enum { SIM_CALL_ENDED, SIM_CALL_ASKED, SIM_CALL_TAKEN } state;
+	enum { SIM_CALL_ENDED, SIM_CALL_ASKED, SIM_CALL_QUEUED, SIM_CALL_TAKEN } state;
 };
 
 /** Numbers of calls, in the order of their times. */

@@ -89,6 +89,8 @@ def faults(base):
         check('the others go on', row['sent'] > quiet['sent'] / 2, (row['sent'], quiet['sent']))
     both = [raw_rows('--chaos', '1', '--draws', '20') for _ in range(2)]
     check('chaos is the same twice', both[0] == both[1])
+    row = json.loads(raw_rows('--chaos', '1', '--draws', '20', '--backend', 'delegation'))
+    check('20 seeds of delegation are sound', row['seeds'] == 20 and not row['found'], row)
     row = json.loads(raw_rows('--chaos', '1000', '--draws', '300'))
     check('300 seeds are sound', row['seeds'] == 300 and not row['found'] and row['crash'] > 50 and
           row['lost_ranks'] > 200 and row['undecided_keys'] < 10, row)
