@@ -166,7 +166,7 @@ struct crpc_paper {
 	struct crpc_paper_queue **queues; /* By the number in their addresses; NULL: free. */
 	struct crpc_paper_queue **active; /* Those with requests that are not acknowledged. */
 	TAILQ_HEAD(crpc_paper_packets, crpc_paper_packet) flight; /**< Datagrams, oldest first. */
-	LIST_HEAD(crpc_paper_cards, paper_card) cards;
+	LIST_HEAD(crpc_paper_cards, paper_card) cards; /**< In virtual time. */
 	struct paper_event *event; /* A heap, the next one first. */
 	uint32_t nevents, max_events, last_event;
 	uint32_t nqueues, max_queues, free_queue, ndevs, last_key;
