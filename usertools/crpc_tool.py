@@ -58,7 +58,7 @@ CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'record', 'tuned',
         'place', 'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'active', 'endpoints',
         'size', 'burst', 'depth', 'slots', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused', 'compute',
         'both_directions', 'engine', 'unpack', 'page_size', 'keys', 'key_size', 'value_size', 'scan',
-        'read_ratio', 'rmw', 'dist', 'value_sizes', 'verify', 'flush', 'flow', 'arrival', 'fault')
+        'read_ratio', 'rmw', 'dist', 'value_sizes', 'verify', 'flush', 'flow', 'arrival', 'fault', 'set')
 
 
 def axes(row):

@@ -8,86 +8,27 @@
 #define EXCHANGE_MS 30000
 #define KEY_LEN     64
 
-static const struct kv_backend kv_copyrpc = {
+static const struct app_backend kv_copyrpc = {
 	.name = "copyrpc", .front = {.passes = true}, .ipc = true};
 
 #ifndef KV_HAVE_UCX
-const struct kv_backend kv_backend_ucx = {.name = "ucx", .package = "libucx-dev"};
+const struct app_backend kv_backend_ucx = {.name = "ucx", .package = "libucx-dev"};
 #endif
 
-static const struct kv_backend *const backends[] = {
+static const struct app_backend *const backends[] = {
 	&kv_copyrpc,
 	&kv_backend_delegation,
-	&kv_backend_direct,
+	&app_direct,
 	&kv_backend_ucx,
 	&kv_backend_erpc,
 };
 
 _Static_assert(CRPC_DIM(backends) == KV_BACKENDS, "in the order of kv_backend_names");
 
-const struct kv_backend *
+const struct app_backend *
 kv_backend(unsigned int number)
 {
 	return backends[number];
-}
-
-int
-kv_device_fail(const char *device)
-{
-	return app_fail("cannot use RDMA device %s: %s (%s); give an active device with --device, "
-			"or start under usertools/soft-mlx5, the software one",
-		device == NULL ? "(any)" : device, strerror(errno), crpc_log_last());
-}
-
-int
-kv_device_open(const char *device, uint32_t eps, struct crpc_rdma **dev, char name[64])
-{
-	struct crpc_rdma_conf conf = {
-		.device = device,
-		.cq_depth = (uint32_t)crpc_pow2_ceil(crpc_max(eps, 1u) * UINT64_C(192)),
-	};
-	struct crpc_rdma_info info;
-
-	crpc_log_clear();
-	*dev = crpc_rdma_open(&conf);
-	if (*dev == NULL)
-		return kv_device_fail(device);
-	crpc_rdma_info_get(*dev, &info);
-	memcpy(name, info.name, 64);
-	return 0;
-}
-
-void
-kv_net_count_device(struct crpc_rdma *dev, struct kv_net_counts *counts)
-{
-	struct crpc_rdma_stats r;
-
-	crpc_rdma_stats_get(dev, &r);
-	counts->doorbells += r.doorbells;
-	counts->wqes += r.wqes;
-	counts->wqebbs += r.wqebbs;
-	counts->send_cqes += r.send_cqes;
-	counts->recv_cqes += r.recv_cqes;
-}
-
-void
-kv_net_count(const struct crpc_copyrpc *ctx, struct crpc_rdma *dev, struct kv_net_counts *counts)
-{
-	const struct crpc_copyrpc_stats *c = crpc_copyrpc_stats(ctx);
-
-	kv_net_count_device(dev, counts);
-	counts->calls += c->rpc.calls;
-	counts->messages += c->messages_sent;
-	counts->batches += c->batches_sent;
-	counts->updates += c->updates_sent;
-	counts->bytes += c->bytes_sent;
-	counts->again += c->again_window + c->again_reply + c->again_inflight;
-	for (uint32_t i = 0; i < CRPC_COPYRPC_BATCH_BUCKETS; i++)
-		counts->batch_size[i] += c->batch_size[i];
-	counts->round_trips += c->wire.count;
-	counts->queue_ns += c->queue.sum;
-	counts->wire_ns += c->wire.sum;
-	counts->peer_ns += c->peer.sum;
 }
 
 /* What each rank publishes about its links. */
@@ -115,7 +56,7 @@ exchange_links(struct kv_wire *w, struct links *mine)
 }
 
 static void *
-open_end(struct kv_wire *w, struct kv_end_conf *conf, uint32_t self, bool server, int *rc)
+open_end(struct kv_wire *w, struct app_end_conf *conf, uint32_t self, bool server, int *rc)
 {
 	void *end;
 
@@ -135,23 +76,22 @@ open_end(struct kv_wire *w, struct kv_end_conf *conf, uint32_t self, bool server
 }
 
 int
-kv_backend_open(struct kv_wire *w, struct app_boot *boot, const struct kv_end_conf *base,
+kv_backend_open(struct kv_wire *w, struct app_boot *boot, const struct app_end_conf *base,
 	const struct kv_place *place, uint32_t seats)
 {
-	struct kv_end_conf conf = *base;
+	struct app_end_conf conf = *base;
 	struct links mine = {0};
 	uint32_t clients, n = 0;
 	int rc;
 
 	conf.timeout_ns = kv_timeout_ns(boot);
-	w->backend = kv_backend(conf.opt->backend);
 	w->boot = boot;
-	w->daemons = (uint32_t)conf.opt->daemons;
+	w->daemons = conf.daemons;
 	w->seats = seats;
 	for (uint32_t i = 0; i < seats; i++) {
 		clients = place[i].client_to - place[i].client_from;
 		mine.links += clients != 0;
-		mine.calls = (uint32_t)crpc_max(mine.calls, clients * conf.opt->qd);
+		mine.calls = (uint32_t)crpc_max(mine.calls, clients * conf.depth);
 	}
 	w->links = mine.links;
 	rc = exchange_links(w, &mine);

@@ -79,7 +79,7 @@ delegation_close(void *end)
 }
 
 static int
-make_rings(struct delegation *d, const struct kv_end_conf *conf)
+make_rings(struct delegation *d, const struct app_end_conf *conf)
 {
 	/* Every call that can be open has a place: neither ring is ever full. */
 	if (d->server) {
@@ -96,7 +96,7 @@ make_rings(struct delegation *d, const struct kv_end_conf *conf)
 }
 
 static void *
-delegation_open(const struct kv_end_conf *conf, int *rc)
+delegation_open(const struct app_end_conf *conf, int *rc)
 {
 	struct delegation *d = calloc(1, sizeof(*d) + conf->peers * sizeof(d->answers[0]));
 	uint32_t most;
@@ -241,7 +241,7 @@ delegation_nothing(void *end, uint64_t now)
 {
 }
 
-const struct kv_backend kv_backend_delegation = {
+const struct app_backend kv_backend_delegation = {
 	.name = "delegation",
 	.open = delegation_open,
 	.address = delegation_address,

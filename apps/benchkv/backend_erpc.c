@@ -4,19 +4,20 @@
  * lcore, with every daemon of every rank, their own rank's too. Loss, order and congestion are the
  * library's affair (lib/udrpc, after eRPC); every message is a datagram of its own.
  */
+#include "backend.h"
 #include "crpc_udrpc.h"
 
 #define PROTOCOL crpc_udrpc
 #define API_ADDR_LEN CRPC_UDRPC_ADDR_LEN
 /* The queue of datagrams is one for all. */
 #define DEVICE_EPS 32u
-#include "backend_own.h"
+#include "app_own.h"
 
 /* A peer is given up when it was silent for as long as a call may take. */
 #define RTO_NS UINT64_C(5000000)
 
 static struct crpc_udrpc *
-own_context(const struct own *d, const struct kv_end_conf *conf, uint32_t eps)
+own_context(const struct own *d, const struct app_end_conf *conf, uint32_t eps)
 {
 	const struct crpc_udrpc_conf c = {
 		.dev = d->dev,
@@ -26,18 +27,18 @@ own_context(const struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 		.timeout_ns = conf->timeout_ns,
 		.rto_ns = RTO_NS,
 		.retries = (uint32_t)(conf->timeout_ns / RTO_NS),
-		.seed = conf->opt->seed * 4096 + conf->self * 2 + conf->server + 1,
+		.seed = conf->seed * 4096 + conf->self * 2 + conf->server + 1,
 	};
 
 	return crpc_udrpc_create(&c);
 }
 
 static void
-own_count(const struct own *d, struct kv_net_counts *counts)
+own_count(const struct own *d, struct app_net_counts *counts)
 {
 	const struct crpc_udrpc_stats *c = crpc_udrpc_stats(d->ctx);
 
-	kv_net_count_device(d->dev, counts);
+	app_net_count_device(d->dev, counts);
 	counts->calls += c->rpc.calls;
 	counts->messages += c->packets_sent;
 	counts->batches += c->packets_sent;
@@ -49,4 +50,4 @@ own_count(const struct own *d, struct kv_net_counts *counts)
 	counts->peer_ns += c->peer.sum;
 }
 
-const struct kv_backend kv_backend_erpc = {.name = "erpc", OWN_OPS};
+const struct app_backend kv_backend_erpc = {.name = "erpc", OWN_OPS};

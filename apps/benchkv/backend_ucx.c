@@ -458,7 +458,7 @@ open_worker(struct ucx *u, const char *tls, uint32_t eps)
  * looks at.
  */
 static int
-make_places(struct ucx *u, const struct kv_end_conf *conf)
+make_places(struct ucx *u, const struct app_end_conf *conf)
 {
 	uint64_t calls = (uint64_t)conf->calls * (u->server ? u->peers : 1);
 	struct ucx_place *p;
@@ -482,7 +482,7 @@ make_places(struct ucx *u, const struct kv_end_conf *conf)
 }
 
 static void *
-ucx_open(const struct kv_end_conf *conf, int *rc)
+ucx_open(const struct app_end_conf *conf, int *rc)
 {
 	struct ucx *u = calloc(1, sizeof(*u) + conf->peers * sizeof(u->ep[0]));
 
@@ -492,11 +492,11 @@ ucx_open(const struct kv_end_conf *conf, int *rc)
 	u->server = conf->server;
 	u->self = conf->self;
 	u->peers = conf->peers;
-	u->daemons = (uint32_t)conf->opt->daemons;
+	u->daemons = conf->daemons;
 	u->service = conf->service;
 	u->rank = conf->rank;
-	u->reports = app_ucx_reports(conf->opt->ucx_tls);
-	u->qd = (uint32_t)conf->opt->qd;
+	u->reports = app_ucx_reports(conf->ucx_tls);
+	u->qd = conf->depth;
 	u->msg_max = conf->server ? conf->req_max : conf->resp_max;
 	STAILQ_INIT(&u->queue);
 	STAILQ_INIT(&u->free);
@@ -506,7 +506,7 @@ ucx_open(const struct kv_end_conf *conf, int *rc)
 	if (*rc == 0 && u->beside != NULL) {
 		u->ucx = u->beside->ucx;
 	} else if (*rc == 0) {
-		*rc = open_worker(u, conf->opt->ucx_tls, conf->peers + conf->owners);
+		*rc = open_worker(u, conf->ucx_tls, conf->peers + conf->owners);
 	}
 	if (*rc == 0 &&
 		app_ucx_handler(&u->ucx, u->server ? AM_CALL : AM_REPLY, on_message, u) != UCS_OK)
@@ -556,7 +556,7 @@ ucx_nothing(void *end, uint64_t now)
 }
 
 static void
-ucx_counts(const void *end, struct kv_net_counts *counts)
+ucx_counts(const void *end, struct app_net_counts *counts)
 {
 	const struct ucx *u = end;
 
@@ -566,7 +566,7 @@ ucx_counts(const void *end, struct kv_net_counts *counts)
 	counts->bytes += u->sent_bytes;
 }
 
-const struct kv_backend kv_backend_ucx = {
+const struct app_backend kv_backend_ucx = {
 	.name = "ucx",
 	.open = ucx_open,
 	.address = ucx_address,

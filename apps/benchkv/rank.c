@@ -128,7 +128,7 @@ open_service(struct kv_rank *r)
 	fill_conf(r);
 	r->service = create_service(r);
 	if (r->service == NULL && (errno == ENODEV || errno == ENOENT))
-		return kv_device_fail(r->opt.device);
+		return app_device_fail(r->opt.device);
 	if (r->service == NULL)
 		return app_fail("cannot make the service%s%s: %s (%s)",
 			r->opt.name == NULL ? "" : " ", r->opt.name == NULL ? "" : r->opt.name,
@@ -351,8 +351,14 @@ fill_seats(struct kv_rank *r)
 static int
 open_wire(struct kv_rank *r)
 {
-	struct kv_end_conf conf = {
-		.opt = &r->opt,
+	struct app_end_conf conf = {
+		.device = r->opt.device,
+		.flush = (enum crpc_copyrpc_flush_policy)r->opt.flush,
+		.hold_ns = (uint64_t)(r->opt.hold_us * 1e3),
+		.daemons = r->daemons,
+		.depth = (uint32_t)r->opt.qd,
+		.seed = r->opt.seed,
+		.ucx_tls = r->opt.ucx_tls,
 		.service = r->service,
 		.req_max = (uint32_t)(sizeof(struct kv_req_hdr) + r->opt.key_size +
 			r->opt.value_size + (r->conf.plain ? 0 : CRPC_KV_EXTRAS_MAX)),
@@ -362,6 +368,7 @@ open_wire(struct kv_rank *r)
 
 	if (r->backend->ipc)
 		return 0;
+	r->wire.backend = r->backend;
 	rc = kv_backend_open(&r->wire, &r->boot, &conf, r->place, r->seats);
 	for (uint32_t i = 0; i < r->daemons && rc == 0; i++)
 		crpc_kv_server_front(r->service, i, r->wire.port[i],

@@ -24,7 +24,7 @@ struct kv_rank {
 	struct crpc_kv_server *service;
 	struct crpc_kv_daemon *daemon[CRPC_KV_DAEMONS_MAX]; /**< Its daemons. */
 	bool disturbed; /**< Another rank was lost, or interrupted. */
-	const struct kv_backend *backend;
+	const struct app_backend *backend;
 	struct kv_wire wire; /**< Ends of a backend that has some. */
 	struct kv_place place[KV_SEATS_MAX];
 	unsigned int lcore[KV_SEATS_MAX];

@@ -67,7 +67,7 @@ json_point(const struct app_sweep_point *p)
 static void
 add_net(json_t *row, const struct kv_result *r)
 {
-	const struct kv_net_counts *n = &r->net;
+	const struct app_net_counts *n = &r->net;
 	uint64_t remote = r->counts.ops[CRPC_KV_REMOTE];
 
 	app_row_set(row, "{s:{s:f,s:f,s:f},s:f,s:{s:f,s:f,s:f}}", "rtt_split_us", "queue",

@@ -69,8 +69,8 @@ daemon_add(struct kv_daemon_counts *to, const struct kv_daemon_counts *from)
 }
 
 void
-kv_result_add_daemon(
-	struct kv_result *r, const struct kv_daemon_counts *counts, const struct kv_net_counts *net)
+kv_result_add_daemon(struct kv_result *r, const struct kv_daemon_counts *counts,
+	const struct app_net_counts *net)
 {
 	if (r->daemons < CRPC_KV_DAEMONS_MAX)
 		r->daemon[r->daemons] = *counts;

@@ -11,25 +11,12 @@
 
 #include "app_measure.h"
 #include "app_perf.h"
-#include "app_load.h"
-#include "crpc_kv_server.h"
+#include "app_backend.h"
 
 /** Little's law holds if throughput times latency is within this of the calls in flight. */
 #define KV_LITTLE_TOLERANCE 0.05
 /** Slices of a run's time line that are kept. */
 #define KV_SLICES_MAX 1024
-
-/** Figures of the network, since the begin or in the measured window: words, all of them. */
-struct kv_net_counts {
-	uint64_t calls, messages, batches, updates, bytes;
-	uint64_t doorbells, wqes, wqebbs, send_cqes, recv_cqes;
-	uint64_t waited;   /**< Requests that waited in a backlog. */
-	uint64_t again;    /**< Calls that were refused for now and made again later. */
-	uint64_t repeated; /**< Backend erpc: packets that were sent again. */
-	uint64_t batch_size[CRPC_COPYRPC_BATCH_BUCKETS];
-	/** Round trips, and the sums of their three parts. */
-	uint64_t round_trips, queue_ns, wire_ns, peer_ns;
-};
 
 /** One daemon in the measured window, and where it sits. */
 struct kv_daemon_counts {
@@ -57,7 +44,7 @@ struct kv_result {
 	double offered;     /**< Open loop: operations per second that were due. */
 	struct app_load_counts counts;
 	/* From here to `served` words of which a total is the sum. */
-	struct kv_net_counts net;
+	struct app_net_counts net;
 	uint64_t sent, answered; /**< By all clients since their start. */
 	uint64_t faults[APP_FAULTS];
 	uint64_t rss_kib;
@@ -91,7 +78,7 @@ double kv_result_ops(const struct kv_result *r);
 
 /** Add what a daemon counted. */
 void kv_result_add_daemon(struct kv_result *r, const struct kv_daemon_counts *counts,
-	const struct kv_net_counts *net);
+	const struct app_net_counts *net);
 
 /** Add the clients of a loop that has stopped. */
 void kv_result_add_load(struct kv_result *r, const struct app_load *loop);

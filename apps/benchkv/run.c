@@ -33,7 +33,7 @@ counted(const struct kv_seat *s, uint32_t i)
 		w.net.waited = w.stats.waited;
 		crpc_kv_daemon_parts(s->daemon[i], &parts);
 		if (parts.copyrpc != NULL)
-			kv_net_count(parts.copyrpc, parts.device, &w.net);
+			app_net_count(parts.copyrpc, parts.device, &w.net);
 	}
 	if (end != NULL && s->run->backend->counts != NULL)
 		s->run->backend->counts(end, &w.net);

@@ -25,7 +25,7 @@
 /** What a daemon, or a link, counted in the measured window; before its end: until its begin. */
 struct kv_window {
 	struct crpc_kv_stats stats;
-	struct kv_net_counts net;
+	struct app_net_counts net;
 };
 
 /** What one lcore runs. */
@@ -57,7 +57,7 @@ struct kv_seat {
 struct kv_run {
 	const struct kv_options *opt;
 	struct app_boot *boot;
-	const struct kv_backend *backend;
+	const struct app_backend *backend;
 	struct crpc_kv_server *service;
 	struct kv_seat *seat; /**< Array of seats; seat[0] is the main lcore's. */
 	uint32_t seats;

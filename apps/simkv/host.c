@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "app_backend.h"
 #include "app_fail.h"
 #include "app_opt.h"
 #include "crpc_log.h"
 #include "sim.h"
 
-#define PS 1000u /* of a ns */
 /* Clients of a daemon that is not there try again after this. */
 #define DEAD_NS 20000u
 
@@ -28,10 +28,15 @@ queue_init(struct sim_queue *q, uint32_t n)
 static void
 queue_add(struct sim_queue *q, const struct sim_call *calls, uint32_t n)
 {
+	const struct sim_call *c;
 	uint32_t i;
 
-	for (i = q->tail++; i != q->head && calls[q->v[(i - 1) & q->mask]].at > calls[n].at; i--)
+	for (i = q->tail++; i != q->head; i--) {
+		c = &calls[q->v[(i - 1) & q->mask]];
+		if (c->at <= calls[n].at || c->state == SIM_CALL_QUEUED)
+			break;
 		q->v[i & q->mask] = q->v[(i - 1) & q->mask];
+	}
 	q->v[i & q->mask] = n;
 }
 
@@ -44,21 +49,12 @@ queue_next(const struct sim_queue *q, const struct sim_call *calls)
 /* ---- what a turn costs ---- */
 
 void
-sim_host_count(const struct sim_host *h, struct sim_counts *c)
+sim_count_net(struct sim_counts *c, const struct crpc_copyrpc *ctx, struct crpc_rdma *device)
 {
-	const struct crpc_copyrpc_stats *s;
+	const struct crpc_copyrpc_stats *s = crpc_copyrpc_stats(ctx);
 	struct crpc_rdma_stats nic;
 
-	*c = h->past;
-	c->taken += h->now.taken;
-	c->answered += h->now.answered;
-	c->made += h->now.made;
-	c->turns += h->now.turns;
-	c->busy += h->now.busy;
-	if (h->parts.copyrpc == NULL)
-		return;
-	s = crpc_copyrpc_stats(h->parts.copyrpc);
-	crpc_rdma_stats_get(h->parts.device, &nic);
+	crpc_rdma_stats_get(device, &nic);
 	c->remote += s->rpc.calls;
 	c->served += s->rpc.replies;
 	c->messages_in += s->rpc.requests + s->rpc.completions;
@@ -76,19 +72,32 @@ card_is_soft(const struct sim_host *h)
 	return h->world->opt->model.cpu.recv != 0;
 }
 
-/* Of what was done since the turn's begin, ps. A request of a client is served here or sent on. */
-static uint64_t
-cost(const struct sim_host *h, const struct sim_counts *c)
+void
+sim_host_count(const struct sim_host *h, struct sim_counts *c)
 {
+	*c = h->past;
+	c->taken += h->now.taken;
+	c->answered += h->now.answered;
+	c->made += h->now.made;
+	c->turns += h->now.turns;
+	c->busy += h->now.busy;
+	if (h->parts.copyrpc != NULL)
+		sim_count_net(c, h->parts.copyrpc, h->parts.device);
+}
+
+/* A request of a client is served here or sent on. */
+uint64_t
+sim_cost(const struct sim_host *h, const struct sim_counts *b, const struct sim_counts *c)
+{
+	bool ring = h->world->opt->backend == SIM_BACKEND_DELEGATION;
 	const struct sim_cpu *cpu = &h->world->opt->model.cpu;
-	const struct sim_counts *b = &h->before;
 	int64_t stores = (int64_t)(c->taken - b->taken + c->served - b->served) -
 		(int64_t)(c->remote - b->remote);
 	uint64_t turn = card_is_soft(h) ? 0 : cpu->turn;
 
 	return (h->begin < h->slow ? SIM_SLOW : 1) *
 		(turn + (stores > 0 ? (uint64_t)stores * cpu->store : 0) +
-			(c->taken - b->taken) * cpu->client_in +
+			(c->taken - b->taken) * (ring ? cpu->ring_in : cpu->client_in) +
 			(c->answered - b->answered) * cpu->client_out +
 			(c->made - b->made) * cpu->client +
 			(c->messages_in - b->messages_in) * cpu->message_in +
@@ -104,7 +113,7 @@ sim_host_clock(void *arg)
 	struct sim_counts c = {0};
 
 	sim_host_count(h, &c);
-	return (h->free + cost(h, &c)) / PS;
+	return (h->free + sim_cost(h, &h->before, &c)) / SIM_PS;
 }
 
 /* ---- shared memory: the daemon's front, the clients' link ---- */
@@ -112,7 +121,24 @@ sim_host_clock(void *arg)
 static uint64_t
 hop(const struct sim_host *h)
 {
-	return h->world->opt->colocate ? 0 : h->world->opt->model.cpu.hop / PS;
+	return h->world->opt->colocate ? 0 : h->world->opt->model.cpu.hop / SIM_PS;
+}
+
+/* Whether the next request is there: that of delegation when its client has had the ring's line. */
+static bool
+has_asked(struct sim_host *h, uint64_t now)
+{
+	struct sim_call *c = &h->call[h->asked.v[h->asked.head & h->asked.mask]];
+
+	if (queue_next(&h->asked, h->call) > now)
+		return false;
+	if (h->world->opt->backend == SIM_BACKEND_DELEGATION && c->state == SIM_CALL_ASKED) {
+		h->line = crpc_max(h->line, (c->at - hop(h)) * SIM_PS) +
+			h->world->opt->model.cpu.line;
+		c->at = sim_ns(h->line) + hop(h);
+		c->state = SIM_CALL_QUEUED;
+	}
+	return c->at <= now;
 }
 
 static uint32_t
@@ -121,7 +147,7 @@ front_recv(void *end, uint64_t now, struct crpc_req *req, uint32_t n)
 	struct sim_host *h = end;
 	uint32_t k, i;
 
-	for (k = 0; k < n && queue_next(&h->asked, h->call) <= now; k++) {
+	for (k = 0; k < n && has_asked(h, now); k++) {
 		i = h->asked.v[h->asked.head++ & h->asked.mask];
 		h->call[i].state = SIM_CALL_TAKEN;
 		req[k] = (struct crpc_req){.token = i,
@@ -190,7 +216,7 @@ call_begin(struct sim_host *h, uint32_t client, uint64_t now)
 		h->now.made++;
 		return now;
 	}
-	h->busy[client] = crpc_max(h->busy[client], now) + h->world->opt->model.cpu.client / PS;
+	h->busy[client] = crpc_max(h->busy[client], now) + h->world->opt->model.cpu.client / SIM_PS;
 	return h->busy[client];
 }
 
@@ -204,8 +230,8 @@ link_call(void *link, uint64_t now, uint32_t to, const void *msg, uint32_t len, 
 	uint64_t begin;
 
 	begin = call_begin(h, client, now);
-	h->call[i] = (struct sim_call){.at = begin + hop(h),
-		.begin = begin,
+	h->call[i] = (struct sim_call){.begin = begin,
+		.at = begin + hop(h),
 		.cookie = cookie,
 		.len = len,
 		.state = SIM_CALL_ASKED};
@@ -262,6 +288,15 @@ connect_wanted(struct sim_host *h)
 	}
 }
 
+void
+sim_turn_begin(const struct sim_world *w, uint64_t *free, uint64_t at)
+{
+	uint64_t turn = crpc_max(w->opt->model.cpu.turn, SIM_PS);
+
+	if (at * SIM_PS > *free)
+		*free += (at * SIM_PS - *free + turn - 1) / turn * turn;
+}
+
 /*
  * A card that is software takes messages in before the daemon polls, and those that land meanwhile:
  * one poll finds them all. So the loop's own cost is paid after a turn, not before what it sends.
@@ -274,33 +309,31 @@ card_turn(struct sim_host *h)
 
 	h->landed = 0;
 	h->free += busy;
-	h->turn.at = (h->free + PS - 1) / PS;
+	h->turn.at = sim_ns(h->free);
 	return busy != 0;
 }
 
 static void
 daemon_turn(struct sim_host *h)
 {
-	const struct sim_cpu *cpu = &h->world->opt->model.cpu;
-	uint64_t turn = crpc_max(cpu->turn, PS), next;
 	struct sim_counts c = {0};
+	uint64_t next;
 	bool busy;
 
-	/* Its core polls all the time: turns begin at multiples of an empty one. */
-	if (h->turn.at * PS > h->free)
-		h->free += (h->turn.at * PS - h->free + turn - 1) / turn * turn;
+	sim_turn_begin(h->world, &h->free, h->turn.at);
 	if (card_turn(h))
 		return;
-	h->begin = h->free / PS;
+	h->begin = h->free / SIM_PS;
 	h->world->net.clock_arg = h;
 	sim_host_count(h, &h->before);
 	crpc_kv_daemon_turn(h->daemon, h->begin);
 	connect_wanted(h);
 	if (h->world->opt->colocate)
-		app_load_turn(&h->load, sim_host_clock(h));
+		app_load_turn(h->load, sim_host_clock(h));
 	sim_host_count(h, &c);
 	busy = memcmp(&c, &h->before, sizeof(c)) != 0;
-	h->free += crpc_max(cost(h, &c), PS) + (card_is_soft(h) ? cpu->turn : 0);
+	h->free += crpc_max(sim_cost(h, &h->before, &c), SIM_PS) +
+		(card_is_soft(h) ? h->world->opt->model.cpu.turn : 0);
 	h->before = c;
 	h->now.turns++;
 	h->now.busy += busy;
@@ -308,10 +341,10 @@ daemon_turn(struct sim_host *h)
 		h->watched = h->begin;
 		crpc_kv_daemon_watch(h->daemon, h->begin);
 	}
-	next = h->free / PS;
+	next = h->free / SIM_PS;
 	if (!busy)
 		next = crpc_min(next + SIM_IDLE_NS, queue_next(&h->asked, h->call));
-	h->turn.at = crpc_max(next, (h->free + PS - 1) / PS);
+	h->turn.at = crpc_max(next, sim_ns(h->free));
 }
 
 void
@@ -319,6 +352,10 @@ sim_actor_turn(struct sim_actor *a)
 {
 	struct sim_host *h = a->host;
 
+	if (a->client != NULL) {
+		sim_client_turn(a->client);
+		return;
+	}
 	if (!a->clients && (h->dead || h->paused > a->at)) {
 		a->at = h->dead ? UINT64_MAX : h->paused;
 		return;
@@ -332,7 +369,7 @@ sim_actor_turn(struct sim_actor *a)
 		a->at = UINT64_MAX;
 		return;
 	}
-	app_load_turn(&h->load, a->at);
+	app_load_turn(h->load, a->at);
 	a->at = queue_next(&h->answered, h->call);
 }
 
@@ -343,7 +380,7 @@ wake_daemon(void *host, uint64_t now_ns)
 	struct sim_host *h = host;
 
 	h->landed++;
-	sim_wake(&h->turn, crpc_max(now_ns, (h->free + PS - 1) / PS));
+	sim_wake(&h->turn, crpc_max(now_ns, sim_ns(h->free)));
 }
 
 /* ---- making one ---- */
@@ -352,15 +389,18 @@ static bool
 memory(struct sim_host *h)
 {
 	const struct sim_options *o = h->world->opt;
-	size_t calls = (size_t)(o->clients * o->depth);
+	size_t calls = (size_t)(o->clients * o->depth), loads = h->world->loads * sizeof(*h->load);
 
+	h->load = aligned_alloc(CRPC_CACHE_GUARD, loads);
+	if (h->load != NULL)
+		memset(h->load, 0, loads);
 	h->call = calloc(calls, sizeof(*h->call));
 	h->req = calloc(calls, h->world->req_max);
 	h->resp = calloc(calls, h->world->resp_max);
 	h->busy = calloc(o->clients, sizeof(*h->busy));
 	h->other = calloc(h->world->hosts, sizeof(*h->other));
-	return h->other != NULL && h->call != NULL && h->req != NULL && h->resp != NULL &&
-		h->busy != NULL && queue_init(&h->asked, (uint32_t)calls) &&
+	return h->load != NULL && h->other != NULL && h->call != NULL && h->req != NULL &&
+		h->resp != NULL && h->busy != NULL && queue_init(&h->asked, (uint32_t)calls) &&
 		queue_init(&h->answered, (uint32_t)calls);
 }
 
@@ -370,13 +410,14 @@ sim_host_start(struct sim_host *h)
 	struct sim_world *w = h->world;
 	const struct sim_options *o = w->opt;
 	uint32_t rank = sim_rank(h);
+	bool direct = o->backend == SIM_BACKEND_DIRECT;
 	struct crpc_kv_server_conf conf = {
 		.rank = rank,
 		.ranks = w->hosts,
 		.capacity = h->capacity,
 		.calls = (uint32_t)(o->clients * o->depth),
 		.plain = !o->cas,
-		.device = "paper",
+		.device = h->card,
 		.link = {.transport = (enum crpc_rdma_transport)o->transport,
 			.flow = (enum crpc_copyrpc_flow)o->flow},
 		.flush = (enum crpc_copyrpc_flush_policy)o->flush,
@@ -385,7 +426,7 @@ sim_host_start(struct sim_host *h)
 		.ring_size = (uint32_t)o->ring,
 		.timeout_ns = o->timeout_ns,
 		.initial_pos = o->initial_pos,
-		.front = &front,
+		.front = direct ? &app_direct.front : &front,
 		.keys = w->load.keys.n,
 	};
 
@@ -394,11 +435,14 @@ sim_host_start(struct sim_host *h)
 		return app_fail("host %u of %u cannot be made: %s (%s); give fewer --hosts or "
 				"--keys, or a smaller --ring",
 			rank, w->hosts, strerror(errno), crpc_log_last());
-	crpc_kv_server_front(h->server, 0, h, 0, 1);
 	crpc_kv_server_version_begin(h->server, ((uint64_t)h->epoch++ << 40) + 1);
 	h->daemon = crpc_kv_server_daemon(h->server, 0);
 	crpc_kv_daemon_insight(h->daemon, false);
 	crpc_kv_daemon_parts(h->daemon, &h->parts);
+	if (!direct)
+		crpc_kv_server_front(h->server, 0, h, 0, 1);
+	else if (sim_direct_open(h) != 0)
+		return APP_EXIT_USAGE;
 	if (h->parts.copyrpc == NULL)
 		return 0;
 	crpc_copyrpc_stats_round_trips(h->parts.copyrpc, true);
@@ -413,6 +457,7 @@ sim_host_open(struct sim_host *h, struct sim_world *w, uint32_t rank, uint32_t c
 	h->turn = (struct sim_actor){.host = h};
 	h->clients = (struct sim_actor){.host = h, .clients = true};
 	h->capacity = capacity;
+	snprintf(h->card, sizeof(h->card), "paper%u", rank);
 	return memory(h) ? sim_host_start(h)
 			 : app_fail("no memory for host %u; give fewer --hosts or --clients", rank);
 }
@@ -425,7 +470,7 @@ sim_host_crash(struct sim_host *h, uint64_t now)
 	h->dead = true;
 	h->died = now;
 	h->paused = h->slow = 0;
-	h->free = crpc_max(h->free, now * PS);
+	h->free = crpc_max(h->free, now * SIM_PS);
 	h->asked.head = h->asked.tail;
 	for (uint32_t i = 0; i < calls; i++) {
 		if (h->call[i].state == SIM_CALL_ENDED)
@@ -443,30 +488,39 @@ sim_host_crash(struct sim_host *h, uint64_t now)
 int
 sim_host_join(struct sim_host *h, uint32_t rank)
 {
-	uint32_t clients = (uint32_t)h->world->opt->clients;
-	int rc;
+	uint32_t clients = (uint32_t)h->world->opt->clients, loads = h->world->loads;
+	struct app_load *load;
+	int rc = 0;
 
 	h->load_conf = h->world->load;
 	h->load_conf.first = rank;
-	h->load.link = h;
-	h->load.ops = &link_ops;
-	rc = app_load_init(&h->load, &h->load_conf, clients);
+	if (h->client == NULL) {
+		h->load->link = h;
+		h->load->ops = &link_ops;
+	}
+	for (uint32_t i = 0; i < loads && rc == 0; i++)
+		rc = app_load_init(&h->load[i], &h->load_conf, clients / loads);
 	if (rc == 0 && h->world->records != NULL)
-		app_load_record(&h->load, h->world->records);
-	for (uint32_t i = 0; i < clients && rc == 0; i++)
-		rc = app_load_join(&h->load, i, NULL, 0, rank, 1 + rank * clients + i);
+		app_load_record(h->load, h->world->records);
+	for (uint32_t i = 0; i < clients && rc == 0; i++) {
+		load = &h->load[i % loads];
+		rc = app_load_join(load, i / loads, NULL, 0, rank, 1 + rank * clients + i);
+	}
 	return rc == 0 ? 0 : app_fail("no memory for the clients of host %u; give fewer", rank);
 }
 
 void
 sim_host_close(struct sim_host *h)
 {
-	app_load_fini(&h->load);
+	for (uint32_t i = 0; h->load != NULL && i < h->world->loads; i++)
+		app_load_fini(&h->load[i]);
+	sim_direct_close(h);
 	crpc_kv_server_free(h->server);
 	free(h->call);
 	free(h->req);
 	free(h->resp);
 	free(h->busy);
+	free(h->load);
 	free(h->other);
 	free(h->asked.v);
 	free(h->answered.v);

@@ -9,6 +9,7 @@
 #include "sim.h"
 
 const char *const sim_presets[] = {"none", "seed001", "paper", NULL};
+const char *const sim_backends[] = {"copyrpc", "delegation", "direct", NULL};
 
 static const struct sim_options defaults = {
 	.hosts = 2,
@@ -29,8 +30,8 @@ static struct sim_options opt;
 
 static const struct app_opt options[] = {
 	APP_PRESET(&opt.preset,
-		"a published run: seed001, 2 hosts over DC; paper, 46 clients over RC, hold of 10 "
-		"us; other options override it",
+		"a published run: seed001, 2 hosts over DC; paper, 46 clients over RC, delegation "
+		"with a hold of 10 us; other options override it",
 		sim_presets),
 	APP_OPT("hosts", "N", &opt.hosts, "hosts, each with a daemon, a card and clients", 1,
 		CRPC_KV_RANKS_MAX),
@@ -40,6 +41,7 @@ static const struct app_opt options[] = {
 	APP_DEPTH(&opt.depth, "each client", APP_LOAD_DEPTH_MAX),
 	APP_OPT("keys", "N", &opt.keys, "keys of each host, spread over all by hash", 1, 1 << 20),
 	APP_OPT("read-ratio", "R", &opt.read_ratio, "part of the operations that read", 0, 1),
+	APP_BACKEND(&opt.backend, " to the stores", sim_backends),
 	APP_TRANSPORT(&opt.transport, "requests to other hosts", app_transport_names),
 	APP_FLOW(&opt.flow),
 	APP_FLUSH(&opt.flush, " for other hosts"),
@@ -71,13 +73,17 @@ static const struct app_opt options[] = {
 };
 
 static void
-apply_preset(struct sim_options *o, const char *name)
+apply_preset(struct sim_options *o, const char *name, const char *backend)
 {
 	if (strcmp(name, "seed001") == 0) {
 		o->flush = CRPC_COPYRPC_DEFERRED;
 		o->transport = CRPC_RDMA_DC;
 	} else if (strcmp(name, "paper") == 0) {
 		o->clients = 46;
+		o->backend = SIM_BACKEND_DELEGATION;
+		/* A call of direct has no company to wait for. */
+		if (backend != NULL && strcmp(backend, "direct") == 0)
+			return;
 		o->flush = CRPC_COPYRPC_HOLD;
 		o->hold_us = 10;
 	}
@@ -105,6 +111,14 @@ check(struct sim_options *o)
 			APP_WRITERS_MAX - 1);
 	if (sim_faults_read(&o->faults, o->fault, (uint32_t)o->hosts) != 0)
 		return APP_EXIT_USAGE;
+	if (o->backend == SIM_BACKEND_DIRECT &&
+		(o->fault != NULL || o->chaos != 0 || o->colocate ||
+			o->connect != APP_CONNECT_START ||
+			o->transport != CRPC_RDMA_RC || o->flow != CRPC_COPYRPC_FLOW_WINDOW))
+		return app_fail(
+			"--backend direct: its clients have cores of their own, its endpoints "
+			"are of RC with windows, and are connected once; leave out --fault, "
+			"--chaos, --colocate, --connect, --transport and --flow");
 	if (o->chaos != 0 ? o->fault != NULL || o->sweep != NULL : o->seeds != 1)
 		return app_fail_once("--%s; give %s",
 			o->chaos == 0              ? "draws is of no use without --chaos N"
@@ -122,12 +136,15 @@ sim_options_parse(struct sim_options *o, int argc, char *const *argv)
 
 	opt = defaults;
 	if (preset != NULL)
-		apply_preset(&opt, preset);
+		apply_preset(&opt, preset, app_opt_find("backend", argc, argv));
 	rc = app_opt_parse(options, CRPC_DIM(options), argc, argv);
 	if (rc == 0)
 		rc = check(&opt);
 	if (rc == 0)
 		rc = sim_model_read(&opt.model, opt.nic, opt.cpu, opt.set);
+	if (rc == 0 && opt.backend == SIM_BACKEND_DIRECT && opt.model.cpu.recv != 0)
+		rc = app_fail("--backend direct: its clients are not by software cards; give a --cpu "
+			      "without cpu_recv_ns");
 	*o = opt;
 	return rc;
 }

@@ -18,10 +18,17 @@ enum sim_preset {
 	SIM_PRESET_PAPER,
 };
 
+/** --backend, as benchkv's. */
+enum sim_backend {
+	SIM_BACKEND_COPYRPC,
+	SIM_BACKEND_DELEGATION,
+	SIM_BACKEND_DIRECT,
+};
+
 /** What was given. */
 struct sim_options {
 	uint64_t hosts, clients, depth, keys, seed, ring;
-	unsigned int flush, flow, transport, connect, preset;
+	unsigned int backend, flush, flow, transport, connect, preset;
 	double read_ratio, hold_us, warmup_ms, virtual_ms;
 	bool verify, colocate;
 	uint64_t timeout_ns, watch_ns; /**< timeout_ns 0: that of lib/kv_server. */
@@ -41,6 +48,7 @@ struct sim_options {
 
 /** Names of the choices; each ends with NULL. */
 extern const char *const sim_presets[];
+extern const char *const sim_backends[];
 
 /** What --set gives is one value among many of the help. */
 void sim_options_help(int argc, char *const *argv);

@@ -44,6 +44,7 @@ static const struct field nic_fields[] = {
 	NIC("propagation_ns", propagation, 1e3),
 	NIC("recv_ns", recv, 1e3),
 	NIC("recv_queue_ns", recv_queue, 1e3),
+	NIC("recv_cq_ns", recv_cq, 1e3),
 	NIC("land_ns", land, 1e3),
 	NIC("write_ns", write, 1e3),
 	NIC("ack_ns", ack, 1e3),
@@ -64,6 +65,8 @@ static const struct field cpu_fields[] = {
 	CPU(store),
 	CPU(client),
 	CPU(hop),
+	CPU(line),
+	CPU(ring_in),
 };
 
 /* @return false: there is no such number, or it cannot be that. */

@@ -31,6 +31,9 @@ struct sim_cpu {
 	uint64_t store;      /**< A get or put. */
 	uint64_t client;     /**< A client takes an answer and makes its next call. */
 	uint64_t hop;        /**< Latency of a line from one core to another. */
+	/* Of delegation, whose clients share a ring. */
+	uint64_t line;    /**< A client has the line for which all fight. */
+	uint64_t ring_in; /**< A request is taken from the ring, in the place of client_in. */
 };
 
 /** A model: a card, a CPU, and how many numbers were changed by --set. */

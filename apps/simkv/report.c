@@ -12,28 +12,33 @@
  * those of its first host times the number of hosts. 0: not published.
  */
 struct published {
-	uint32_t preset, hosts, clients;
+	uint32_t preset, hosts, clients, backend;
 	int flush;
 	double rate; /* M operations per second. */
 	double rtt;  /* Median, us: a call to the other host, without the clients' part. */
 };
 
 static const struct published table[] = {
-	{SIM_PRESET_SEED001, 2, 1, CRPC_COPYRPC_DEFERRED, 0.75, 4.20},
-	{SIM_PRESET_SEED001, 2, 2, CRPC_COPYRPC_DEFERRED, 1.61, 4.30},
-	{SIM_PRESET_SEED001, 2, 4, CRPC_COPYRPC_DEFERRED, 3.01, 4.60},
-	{SIM_PRESET_SEED001, 2, 8, CRPC_COPYRPC_DEFERRED, 4.15, 6.95},
-	{SIM_PRESET_SEED001, 2, 16, CRPC_COPYRPC_DEFERRED, 4.50, 13.90},
-	{SIM_PRESET_PAPER, 2, 46, CRPC_COPYRPC_HOLD, 14.86, 0},
-	{SIM_PRESET_PAPER, 4, 46, CRPC_COPYRPC_HOLD, 21.10, 0},
-	{SIM_PRESET_PAPER, 8, 46, CRPC_COPYRPC_HOLD, 11.18, 0},
-	{SIM_PRESET_PAPER, 16, 46, CRPC_COPYRPC_HOLD, 19.63, 0},
-	{SIM_PRESET_PAPER, 32, 46, CRPC_COPYRPC_HOLD, 39.24, 0},
-	{SIM_PRESET_PAPER, 2, 46, CRPC_COPYRPC_DEFERRED, 13.97, 0},
-	{SIM_PRESET_PAPER, 4, 46, CRPC_COPYRPC_DEFERRED, 22.11, 0},
-	{SIM_PRESET_PAPER, 8, 46, CRPC_COPYRPC_DEFERRED, 8.26, 0},
-	{SIM_PRESET_PAPER, 16, 46, CRPC_COPYRPC_DEFERRED, 14.86, 0},
-	{SIM_PRESET_PAPER, 32, 46, CRPC_COPYRPC_DEFERRED, 27.25, 0},
+	{SIM_PRESET_SEED001, 2, 1, SIM_BACKEND_COPYRPC, CRPC_COPYRPC_DEFERRED, 0.75, 4.20},
+	{SIM_PRESET_SEED001, 2, 2, SIM_BACKEND_COPYRPC, CRPC_COPYRPC_DEFERRED, 1.61, 4.30},
+	{SIM_PRESET_SEED001, 2, 4, SIM_BACKEND_COPYRPC, CRPC_COPYRPC_DEFERRED, 3.01, 4.60},
+	{SIM_PRESET_SEED001, 2, 8, SIM_BACKEND_COPYRPC, CRPC_COPYRPC_DEFERRED, 4.15, 6.95},
+	{SIM_PRESET_SEED001, 2, 16, SIM_BACKEND_COPYRPC, CRPC_COPYRPC_DEFERRED, 4.50, 13.90},
+	{SIM_PRESET_PAPER, 2, 46, SIM_BACKEND_DELEGATION, CRPC_COPYRPC_HOLD, 14.86, 0},
+	{SIM_PRESET_PAPER, 4, 46, SIM_BACKEND_DELEGATION, CRPC_COPYRPC_HOLD, 21.10, 0},
+	{SIM_PRESET_PAPER, 8, 46, SIM_BACKEND_DELEGATION, CRPC_COPYRPC_HOLD, 11.18, 0},
+	{SIM_PRESET_PAPER, 16, 46, SIM_BACKEND_DELEGATION, CRPC_COPYRPC_HOLD, 19.63, 0},
+	{SIM_PRESET_PAPER, 32, 46, SIM_BACKEND_DELEGATION, CRPC_COPYRPC_HOLD, 39.24, 0},
+	{SIM_PRESET_PAPER, 2, 46, SIM_BACKEND_DELEGATION, CRPC_COPYRPC_DEFERRED, 13.97, 0},
+	{SIM_PRESET_PAPER, 4, 46, SIM_BACKEND_DELEGATION, CRPC_COPYRPC_DEFERRED, 22.11, 0},
+	{SIM_PRESET_PAPER, 8, 46, SIM_BACKEND_DELEGATION, CRPC_COPYRPC_DEFERRED, 8.26, 0},
+	{SIM_PRESET_PAPER, 16, 46, SIM_BACKEND_DELEGATION, CRPC_COPYRPC_DEFERRED, 14.86, 0},
+	{SIM_PRESET_PAPER, 32, 46, SIM_BACKEND_DELEGATION, CRPC_COPYRPC_DEFERRED, 27.25, 0},
+	{SIM_PRESET_PAPER, 2, 46, SIM_BACKEND_DIRECT, CRPC_COPYRPC_CLOCKED, 2.83, 0},
+	{SIM_PRESET_PAPER, 4, 46, SIM_BACKEND_DIRECT, CRPC_COPYRPC_CLOCKED, 7.37, 0},
+	{SIM_PRESET_PAPER, 8, 46, SIM_BACKEND_DIRECT, CRPC_COPYRPC_CLOCKED, 15.42, 0},
+	{SIM_PRESET_PAPER, 16, 46, SIM_BACKEND_DIRECT, CRPC_COPYRPC_CLOCKED, 29.72, 0},
+	{SIM_PRESET_PAPER, 32, 46, SIM_BACKEND_DIRECT, CRPC_COPYRPC_CLOCKED, 62.71, 0},
 };
 
 static const struct published *
@@ -43,7 +48,7 @@ published(const struct sim_options *o)
 
 	for (p = table; p != table + CRPC_DIM(table); p++)
 		if (p->preset == o->preset && p->hosts == o->hosts && p->clients == o->clients &&
-			p->flush == (int)o->flush && o->depth == 1)
+			p->backend == o->backend && p->flush == (int)o->flush && o->depth == 1)
 			return p;
 	return NULL;
 }
@@ -82,7 +87,8 @@ add_counts(json_t *row, const struct sim_result *r, double ops)
 		INT(r->answered), "failed", INT(r->load.failed), "not_found", INT(r->load.misses),
 		"open", INT(r->open), "verify_errors", INT(r->faults), "cache_misses",
 		INT(r->cache_misses), "retries", INT(r->retries));
-	app_row_set(row, "{s:I}", "connections", INT(r->connections));
+	app_row_set(row, "{s:I,s:I,s:f}", "connections", INT(r->connections), "queue_pairs",
+		INT(r->queue_pairs), "registered_mib", (double)r->mr_bytes / 1048576);
 }
 
 static double
@@ -105,8 +111,9 @@ sim_report_row(const struct app_out *out, const struct sim_options *o, const str
 	app_row_set(row, "{s:b,s:b,s:s,s:I,s:I,s:I,s:s,s:s,s:s,s:s}", "virtual", 1, "colocate",
 		o->colocate, "preset",
 		sim_presets[o->preset], "hosts", INT(o->hosts), "clients", INT(o->clients), "depth",
-		INT(o->depth), "backend", "copyrpc", "flush", app_flush_names[o->flush],
-		"transport", app_transport_names[o->transport], "flow", app_flow_names[o->flow]);
+		INT(o->depth), "backend", sim_backends[o->backend], "flush",
+		app_flush_names[o->flush], "transport", app_transport_names[o->transport], "flow",
+		app_flow_names[o->flow]);
 	app_row_set(row, "{s:s,s:s,s:s*,s:s*,s:I,s:f}", "nic", o->nic, "cpu_model", o->cpu, "set",
 		o->set, "fault", o->fault, "seed", INT(o->seed), "virtual_ms", o->virtual_ms);
 	app_row_figure(row, "rate",
@@ -126,6 +133,7 @@ sim_report_row(const struct app_out *out, const struct sim_options *o, const str
 		ratio(r->open_mean, (double)(o->hosts * o->clients * o->depth)));
 	if (p == NULL)
 		return row;
+	app_row_set(row, "{s:I}", "changed_numbers", INT(o->model.changed));
 	add_published(row, "mops", p->rate, rate);
 	add_published(row, "rtt_us", p->rtt, rtt);
 	return row;

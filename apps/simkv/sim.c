@@ -166,9 +166,10 @@ sim_connect(struct sim_host *a, struct sim_host *b, uint64_t now)
 static int
 connect_all(struct sim_world *w)
 {
-	int rc = 0;
+	bool direct = w->opt->backend == SIM_BACKEND_DIRECT;
+	int rc = direct ? sim_direct_connect(w) : 0;
 
-	for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
+	for (uint32_t i = 0; i < w->hosts && rc == 0 && !direct; i++)
 		for (uint32_t k = i + 1; k < w->hosts && rc == 0; k++)
 			rc = sim_connect(&w->host[i], &w->host[k], SIM_BEGIN_NS);
 	return rc == 0 ? 0
@@ -188,7 +189,7 @@ world_open(struct sim_world *w)
 		    &w->load.keys, APP_DIST_UNIFORM, (uint32_t)o->keys * w->hosts, 1, o->seed) == 0)
 		keys = capacity(w);
 	w->host = calloc(w->hosts, sizeof(*w->host));
-	w->heap = calloc(2 * (size_t)w->hosts, sizeof(*w->heap));
+	w->heap = calloc((1 + (size_t)o->clients) * w->hosts, sizeof(*w->heap));
 	if (keys == 0 || w->host == NULL || w->heap == NULL)
 		return app_fail("no memory for %u hosts; give fewer", w->hosts);
 	for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
@@ -207,6 +208,16 @@ world_open(struct sim_world *w)
 	return rc;
 }
 
+static void
+actor_start(struct sim_world *w, struct sim_actor *a)
+{
+	a->at = SIM_BEGIN_NS + 1000;
+	a->tie = crpc_random(&w->rng);
+	a->heap = w->actors++;
+	heap_put(w, a, a->heap);
+	heap_up(w, a);
+}
+
 /* Where daemons are in their polling when the run begins is drawn. */
 static void
 world_start(struct sim_world *w)
@@ -217,15 +228,12 @@ world_start(struct sim_world *w)
 		h = &w->host[i];
 		h->free = SIM_BEGIN_NS * 1000 + crpc_random(&w->rng) % 1000000;
 		h->watched = SIM_BEGIN_NS;
-		h->turn.at = h->clients.at = SIM_BEGIN_NS + 1000;
-		h->turn.tie = crpc_random(&w->rng);
-		h->clients.tie = crpc_random(&w->rng);
-		for (uint32_t k = 0; k < 2; k++) {
-			struct sim_actor *a = k == 0 ? &h->turn : &h->clients;
-
-			a->heap = w->actors++;
-			heap_put(w, a, a->heap);
-			heap_up(w, a);
+		actor_start(w, &h->turn);
+		if (h->client == NULL)
+			actor_start(w, &h->clients);
+		for (uint32_t k = 0; h->client != NULL && k < w->opt->clients; k++) {
+			h->client[k].free = h->free;
+			actor_start(w, &h->client[k].turn);
 		}
 	}
 }
@@ -243,15 +251,29 @@ sim_world_close(struct sim_world *w)
 
 /* ---- a run ---- */
 
+/* With the clients of direct. */
+static void
+count_all(const struct sim_host *h, struct sim_counts *c)
+{
+	sim_host_count(h, c);
+	for (uint32_t k = 0; h->client != NULL && k < h->world->loads; k++)
+		sim_count_net(c, h->client[k].copyrpc, h->client[k].device);
+}
+
 /* The warm-up is over. */
 static void
 measure(struct sim_world *w, uint64_t now)
 {
-	for (uint32_t i = 0; i < w->hosts; i++) {
-		app_load_measure(&w->host[i].load, now);
-		if (w->host[i].parts.copyrpc != NULL)
-			crpc_copyrpc_stats_reset(w->host[i].parts.copyrpc);
-		sim_host_count(&w->host[i], &w->host[i].start);
+	struct sim_host *h;
+
+	for (uint32_t i = 0; i < w->hosts * w->loads; i++)
+		app_load_measure(sim_load(w, i), now);
+	for (h = w->host; h != w->host + w->hosts; h++) {
+		if (h->parts.copyrpc != NULL)
+			crpc_copyrpc_stats_reset(h->parts.copyrpc);
+		for (uint32_t k = 0; h->client != NULL && k < w->loads; k++)
+			crpc_copyrpc_stats_reset(h->client[k].copyrpc);
+		count_all(h, &h->start);
 	}
 }
 
@@ -259,34 +281,55 @@ static void
 take(struct sim_world *w, uint64_t now, struct sim_result *r)
 {
 	struct sim_counts c = {0};
+	struct sim_host *h;
 	struct app_load *l;
 
-	for (uint32_t i = 0; i < w->hosts; i++) {
-		l = &w->host[i].load;
+	for (uint32_t i = 0; i < w->hosts * w->loads; i++) {
+		l = sim_load(w, i);
 		app_load_freeze(l, now);
-		sim_host_count(&w->host[i], &c);
-		app_words_add(&r->sum, &c, sizeof(c), 1);
-		app_words_add(&r->sum, &w->host[i].start, sizeof(c), -1);
 		app_load_counts_add(&r->load, &l->counts);
 		r->quiet_min = crpc_min(r->quiet_min, app_load_counts_ops(&l->counts));
-		if (w->host[i].parts.copyrpc == NULL)
-			continue;
-		crpc_hist_merge(&r->rtt, &crpc_copyrpc_stats(w->host[i].parts.copyrpc)->wire);
+	}
+	for (h = w->host; h != w->host + w->hosts; h++) {
+		count_all(h, &c);
+		app_words_add(&r->sum, &c, sizeof(c), 1);
+		app_words_add(&r->sum, &h->start, sizeof(c), -1);
+		if (h->parts.copyrpc != NULL)
+			crpc_hist_merge(&r->rtt, &crpc_copyrpc_stats(h->parts.copyrpc)->wire);
+		for (uint32_t k = 0; h->client != NULL && k < w->loads; k++)
+			crpc_hist_merge(&r->rtt, &crpc_copyrpc_stats(h->client[k].copyrpc)->wire);
 	}
 	if (r->load.window_ns != 0)
 		r->open_mean = (double)r->load.lat_sum / (double)r->load.window_ns;
+}
+
+/* One context; of the first host, what it takes of the card. */
+static int
+context_prove(
+	struct sim_result *r, struct crpc_copyrpc *ctx, const struct crpc_rdma *device, bool first)
+{
+	const struct crpc_paper_counts *nic = crpc_paper_counts(device);
+
+	r->cache_misses += nic->cache_misses;
+	r->dc_switches += nic->dc_switches;
+	r->retries += nic->retries;
+	if (first) {
+		r->queue_pairs += nic->queues;
+		r->mr_bytes += nic->mr_bytes;
+	}
+	return crpc_copyrpc_check(ctx, r->open == 0);
 }
 
 /* Every call has ended once, and every invariant of every context holds. */
 static int
 prove(struct sim_world *w, struct sim_result *r)
 {
-	const struct crpc_paper_counts *nic;
 	struct app_load *l;
+	struct sim_host *h;
 	int rc = 0;
 
-	for (uint32_t i = 0; i < w->hosts; i++) {
-		l = &w->host[i].load;
+	for (uint32_t i = 0; i < w->hosts * w->loads; i++) {
+		l = sim_load(w, i);
 		r->open += app_load_open(l);
 		app_load_audit(l);
 		for (uint32_t c = 0; c < l->n; c++) {
@@ -295,14 +338,15 @@ prove(struct sim_world *w, struct sim_result *r)
 			for (uint32_t f = 0; f < APP_FAULTS; f++)
 				r->faults += l->client[c].verify.faults[f];
 		}
-		if (w->host[i].parts.copyrpc == NULL)
+	}
+	for (h = w->host; h != w->host + w->hosts; h++) {
+		if (h->parts.copyrpc == NULL)
 			continue;
-		r->lost += crpc_kv_server_lost(w->host[i].server);
-		rc |= crpc_copyrpc_check(w->host[i].parts.copyrpc, r->open == 0);
-		nic = crpc_paper_counts(w->host[i].parts.device);
-		r->cache_misses += nic->cache_misses;
-		r->dc_switches += nic->dc_switches;
-		r->retries += nic->retries;
+		r->lost += crpc_kv_server_lost(h->server);
+		rc |= context_prove(r, h->parts.copyrpc, h->parts.device, h == w->host);
+		for (uint32_t k = 0; h->client != NULL && k < w->loads; k++)
+			rc |= context_prove(
+				r, h->client[k].copyrpc, h->client[k].device, h == w->host);
 	}
 	if (rc == 0 && r->faults == 0 && w->answered_twice == 0)
 		return 0;
@@ -316,8 +360,8 @@ prove(struct sim_world *w, struct sim_result *r)
 static bool
 any_open(const struct sim_world *w)
 {
-	for (uint32_t i = 0; i < w->hosts; i++)
-		if (app_load_open(&w->host[i].load) != 0)
+	for (uint32_t i = 0; i < w->hosts * w->loads; i++)
+		if (app_load_open(sim_load(w, i)) != 0)
 			return true;
 	return false;
 }
@@ -335,8 +379,8 @@ run(struct sim_world *w, struct sim_result *r)
 	measure(w, from);
 	run_until(w, to);
 	take(w, to, r);
-	for (uint32_t i = 0; i < w->hosts; i++)
-		app_load_stop(&w->host[i].load, to);
+	for (uint32_t i = 0; i < w->hosts * w->loads; i++)
+		app_load_stop(sim_load(w, i), to);
 	for (; to < last && any_open(w) && app_stopped() == 0 && w->rc == 0;
 		to += SIM_WATCH_NS / 10)
 		run_until(w, to);
@@ -352,6 +396,7 @@ world_init(struct sim_world *w, const struct sim_options *o)
 
 	*w = (struct sim_world){.opt = o,
 		.hosts = (uint32_t)o->hosts,
+		.loads = o->backend == SIM_BACKEND_DIRECT ? (uint32_t)o->clients : 1,
 		.rng = o->seed,
 		.net = {.rng = ~o->seed,
 			.time = &o->model.nic,

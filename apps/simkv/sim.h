@@ -14,6 +14,9 @@
  *         app_load_turn()  -- call, at + hop -->       crpc_kv_daemon_turn()  <--> other hosts
  *                          <-- answer, at + hop --
  *
+ * With backend delegation all clients of a host write to one line, one after the other. With direct
+ * a client is an actor by itself, whose turns cost what they did, and asks all daemons by its card.
+ *
  * Two actors of each host take turns: the daemon, whose turn costs what it did, and its clients,
  * who have a turn when an answer has come. The actor whose time is earliest is next; of several the
  * seed decides. A daemon that finds nothing polls on: its next turn begins at the first multiple of
@@ -28,11 +31,14 @@
 #define SIM_BEGIN_NS UINT64_C(1000000)
 /** An idle daemon has a turn at least this often: what copyrpc does at a time is that late. */
 #define SIM_IDLE_NS UINT64_C(1000)
+/** Of a ns: cores count in ps. */
+#define SIM_PS UINT64_C(1000)
 /** Time between two looks at what is outside of the turns, unless options say another. */
 #define SIM_WATCH_NS UINT64_C(1000000)
 
 struct sim_world;
 struct sim_host;
+struct sim_client;
 
 /** Who takes turns. */
 struct sim_actor {
@@ -41,6 +47,7 @@ struct sim_actor {
 	uint32_t heap; /**< Where it is in the heap. */
 	bool clients;
 	struct sim_host *host;
+	struct sim_client *client; /**< Backend direct: of this one alone. */
 };
 
 /** A call of a client: its request, and then its answer. */
@@ -50,7 +57,7 @@ struct sim_call {
 	uint64_t cookie;
 	uint32_t len;
 	int32_t status;
-	enum { SIM_CALL_ENDED, SIM_CALL_ASKED, SIM_CALL_TAKEN } state;
+	enum { SIM_CALL_ENDED, SIM_CALL_ASKED, SIM_CALL_QUEUED, SIM_CALL_TAKEN } state;
 };
 
 /** Numbers of calls, in the order of their times. */
@@ -68,6 +75,18 @@ struct sim_counts {
 	uint64_t messages_in, messages_out, batches, cqes, wqes, doorbells, turns, busy;
 };
 
+/** A client of backend direct. */
+struct sim_client {
+	struct sim_host *host;
+	struct sim_actor turn;
+	struct app_load *load;
+	void *link;
+	struct crpc_copyrpc *copyrpc;
+	struct crpc_rdma *device;
+	uint64_t free;            /**< As of the host. */
+	struct sim_counts before; /**< At the begin of the turn. */
+};
+
 /** What a control thread knows of another host. */
 struct sim_other {
 	bool reconnect;
@@ -80,8 +99,9 @@ struct sim_host {
 	struct crpc_kv_server *server;
 	struct crpc_kv_daemon *daemon;
 	struct crpc_kv_parts parts;
+	char card[16]; /**< The name of its card. */
 	struct app_load_conf load_conf;
-	struct app_load load;
+	struct app_load *load; /**< Of all its clients; backend direct: array, of each. */
 	struct sim_actor turn, clients;
 
 	uint64_t begin;   /**< Of the daemon's turn, ns. */
@@ -95,6 +115,11 @@ struct sim_host {
 	uint8_t *req, *resp;   /**< Their bytes. */
 	uint64_t *busy;        /**< Of each client: its core is free then, ns. */
 	struct sim_queue asked, answered;
+	uint64_t line; /**< Delegation: the line of their ring is free then, ps. */
+
+	/* backend direct */
+	void *port;
+	struct sim_client *client; /**< Array of clients. */
 
 	/* faults */
 	uint32_t capacity, epoch;
@@ -118,6 +143,7 @@ struct sim_world {
 	struct sim_host *host;
 	struct sim_actor **heap;
 	uint32_t hosts, actors;
+	uint32_t loads; /**< Of each host. */
 	uint32_t req_max, resp_max;
 	uint64_t rng;
 	uint64_t connections;
@@ -139,7 +165,9 @@ struct sim_result {
 	struct crpc_hist rtt;        /**< Of calls to other hosts, flush to completion, ns. */
 	uint64_t sent, answered, open, faults;
 	uint64_t cache_misses, dc_switches, retries;
-	uint64_t connections; /**< Pairs of hosts that were connected. */
+	uint64_t connections; /**< Pairs of hosts; backend direct: of client and daemon. */
+	uint64_t queue_pairs; /**< Of the card of one host. */
+	uint64_t mr_bytes;    /**< That are registered with it. */
 	uint64_t quiet_min; /**< Operations of the host with the fewest, in the measured window. */
 	uint64_t lost;      /**< Ranks that were lost, counted by each that lost them. */
 	double open_mean;   /**< By Little's law. */
@@ -149,6 +177,20 @@ static inline uint32_t
 sim_rank(const struct sim_host *h)
 {
 	return (uint32_t)(h - h->world->host);
+}
+
+/** One of all loads, below hosts x loads. */
+static inline struct app_load *
+sim_load(const struct sim_world *w, uint32_t i)
+{
+	return &w->host[i / w->loads].load[i % w->loads];
+}
+
+/** The first ns that is not before this time, ps. */
+static inline uint64_t
+sim_ns(uint64_t ps)
+{
+	return (ps + SIM_PS - 1) / SIM_PS;
 }
 
 /** An actor has something to do at that time, if not before. */
@@ -173,6 +215,28 @@ void sim_host_close(struct sim_host *h);
 
 /** A turn of an actor; it gets the time of the next one. */
 void sim_actor_turn(struct sim_actor *a);
+
+/** Add what a context and its device have done. */
+void sim_count_net(struct sim_counts *c, const struct crpc_copyrpc *ctx, struct crpc_rdma *device);
+
+/** What was done between two counts costs a core of the host, ps. */
+uint64_t sim_cost(
+	const struct sim_host *h, const struct sim_counts *before, const struct sim_counts *c);
+
+/** A core that polls all the time has its next turn: at multiples of an empty one. */
+void sim_turn_begin(const struct sim_world *w, uint64_t *free, uint64_t at);
+
+/** Backend direct: a turn of a client. */
+void sim_client_turn(struct sim_client *k);
+
+/** Make the ends of a host, and of its clients. @return as sim_host_open(). */
+int sim_direct_open(struct sim_host *h);
+
+/** Connect all clients with all daemons. @return 0 or -errno. */
+int sim_direct_connect(struct sim_world *w);
+
+/** Free what was made. */
+void sim_direct_close(struct sim_host *h);
 
 /** Count what a host has done so far. */
 void sim_host_count(const struct sim_host *h, struct sim_counts *c);

@@ -91,8 +91,10 @@ CRPC_BEGIN_DECLS
  *           queue's server: qp, doorbell, dc_switch    device's server: wqe, cache_miss
  *           read (unless inline), send, port's server: packet, wire      -> propagation
  *     peer  port's server: wire    device's: recv, cache_miss    queue's: recv_queue
- *           write: it is there
+ *           completion queue's: recv_cq    write: it is there
  *     then  ack: its completion
+ *
+ * The device here is the card: crpc_paper_conf.name.
  */
 struct crpc_paper_time {
 	uint64_t mmio;       /**< Latency of a store of the CPU to the card. */
@@ -111,6 +113,7 @@ struct crpc_paper_time {
 	uint64_t propagation; /**< Latency from port to port. */
 	uint64_t recv;       /**< Occupancy of the device by a message that takes a receive. */
 	uint64_t recv_queue; /**< Occupancy of its queue by it. */
+	uint64_t recv_cq;    /**< Occupancy of the completion queue, one of each open, by it. */
 	uint64_t land;       /**< Occupancy of the device by any other that arrives. */
 	uint64_t write; /**< Latency until what arrived is seen by the CPU, and its completion. */
 	uint64_t ack;   /**< Latency from there to the sender's completion. */
@@ -163,6 +166,7 @@ struct crpc_paper {
 	struct crpc_paper_queue **queues; /* By the number in their addresses; NULL: free. */
 	struct crpc_paper_queue **active; /* Those with requests that are not acknowledged. */
 	TAILQ_HEAD(crpc_paper_packets, crpc_paper_packet) flight; /**< Datagrams, oldest first. */
+	LIST_HEAD(crpc_paper_cards, paper_card) cards; /**< In virtual time. */
 	struct paper_event *event; /* A heap, the next one first. */
 	uint32_t nevents, max_events, last_event;
 	uint32_t nqueues, max_queues, free_queue, ndevs, last_key;
@@ -173,7 +177,9 @@ struct crpc_paper {
 
 /** What a device is. Zero fields take the default. */
 struct crpc_paper_conf {
-	const char *name;      /**< Default "paper". */
+	/** Default "paper". In virtual time devices of one name are opens of one card, which they
+	 *  share as the processes of a host do; without a name each has its own. */
+	const char *name;
 	uint32_t inline_max;   /**< Default: none. */
 	uint32_t mtu;          /**< Largest datagram; default, and at most, 4096. */
 	uint32_t cq_depth;     /**< Default 8192. */
@@ -190,6 +196,7 @@ struct crpc_paper_counts {
 	uint64_t signalled; /**< Whose completion the user asked for. */
 	uint64_t post_max;  /**< Most in one post. */
 	uint64_t cache_misses, dc_switches, retries;
+	uint64_t queues, mr_bytes; /**< That there are now. */
 };
 
 /**

@@ -100,10 +100,12 @@ struct paper_cached {
 	LIST_ENTRY(paper_cached) chain; /* Of its bucket. */
 };
 
-/* A device in virtual time: when each server is free, ps. */
-struct paper_servers {
+/* A card in virtual time, of all devices that have its name: when each server is free, ps. */
+struct paper_card {
+	LIST_ENTRY(paper_card) link;
+	char name[64];
+	uint32_t devs;
 	uint64_t wqe, tx, rx, recv;
-	struct paper_dci dci[CRPC_RDMA_DCIS_MAX];
 	struct paper_cached *cached;
 	TAILQ_HEAD(paper_used, paper_cached) used; /* The one that was used last first. */
 	LIST_HEAD(paper_chain, paper_cached) *bucket;
@@ -117,7 +119,7 @@ struct crpc_paper_dev {
 	struct crpc_paper_conf conf;
 	bool dead;
 	uint32_t post_limit;
-	uint32_t nqueues, cq_reserved;
+	uint32_t cq_reserved;
 	uint32_t head, tail, cq_mask;
 	uint32_t last_mr_key;
 	struct paper_mr *mrs; /* Those that were ever used, nmrs. */
@@ -125,7 +127,11 @@ struct crpc_paper_dev {
 	struct crpc_paper_packets given; /* Datagrams of the last poll. */
 	struct crpc_paper_counts counts;
 	uint32_t nmrs, free_mr; /* No number below free_mr is free. */
-	struct paper_servers at;
+	/* Virtual time: its card and what it has there itself. */
+	struct paper_card *card;
+	struct paper_dci dci[CRPC_RDMA_DCIS_MAX];
+	uint32_t dci_key;
+	uint64_t recv_cq;
 	void (*on_cqe)(void *arg, uint64_t now_ns);
 	void *on_cqe_arg;
 };

@@ -104,8 +104,9 @@ paper_close(struct crpc_rdma *base)
 	struct crpc_paper *net = dev->net;
 	struct crpc_paper_packet *packet;
 
-	if (dev->nqueues != 0)
-		crpc_err("close: %u queues of %s are not freed", dev->nqueues, dev->name);
+	if (dev->counts.queues != 0)
+		crpc_err("close: %u queues of %s are not freed", (uint32_t)dev->counts.queues,
+			dev->name);
 	__crpc_paper_time_close(dev);
 	free(dev->mrs);
 	free(dev);
@@ -208,6 +209,7 @@ paper_mr_reg(struct crpc_rdma *base, void *addr, uint64_t len, uint32_t flags,
 	dev->mrs = mrs;
 	dev->free_mr = i + 1;
 	dev->nmrs += i == dev->nmrs;
+	dev->counts.mr_bytes += len;
 	dev->mrs[i] = (struct paper_mr){.addr = (uintptr_t)addr, .len = len, .key = key};
 	*mr = (struct crpc_rdma_mr){
 		.addr = addr, .len = len, .lkey = key, .rkey = key ^ PAPER_RKEY, .priv = dev};
@@ -220,6 +222,7 @@ paper_mr_dereg(struct crpc_rdma *base, struct crpc_rdma_mr *mr)
 	struct crpc_paper_dev *dev = (struct crpc_paper_dev *)base;
 	uint32_t i = mr->lkey % PAPER_MRS_MAX;
 
+	dev->counts.mr_bytes -= dev->mrs[i].len;
 	dev->mrs[i].len = 0;
 	dev->free_mr = (uint32_t)crpc_min(dev->free_mr, i);
 }
@@ -260,7 +263,7 @@ paper_qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf)
 		;
 	errno = conf->inline_max > dev->conf.inline_max ? EINVAL
 		: cqes > dev->conf.cq_depth - dev->cq_reserved ||
-			dev->nqueues == CRPC_RDMA_QPS_MAX
+			dev->counts.queues == CRPC_RDMA_QPS_MAX
 		? ENOSPC
 		: i == net->max_queues ? queues_grow(net)
 				       : 0;
@@ -288,7 +291,7 @@ paper_qp_create(struct crpc_rdma *base, const struct crpc_rdma_qp_conf *conf)
 	net->nqueues += i == net->nqueues;
 	dev->base.stats.recv_posted += conf->rq_depth;
 	dev->cq_reserved += cqes;
-	dev->nqueues++;
+	dev->counts.queues++;
 	return &q->qp;
 }
 
@@ -303,7 +306,7 @@ paper_qp_free(struct crpc_rdma_qp *qp)
 	q->net->queues[q->self.index] = NULL;
 	q->net->free_queue = (uint32_t)crpc_min(q->net->free_queue, q->self.index);
 	q->dev->cq_reserved -= q->sq_depth + q->rq_depth;
-	q->dev->nqueues--;
+	q->dev->counts.queues--;
 	free(q);
 }
 

@@ -22,8 +22,11 @@
 #define KIB         1024u
 #define DEFAULT_MTU 4096u
 #define DCI_KEY     0x80000000u /* Initiators and targets share the cache. */
+#define DCI_BITS    6u
 /* Bytes of a packet beside its payload: Ethernet, IP, UDP, BTH, RETH, immediate, two checksums. */
 #define HEAD_BYTES 78u
+
+_Static_assert(CRPC_RDMA_DCIS_MAX <= 1 << DCI_BITS, "each initiator has a key");
 
 enum paper_event_kind {
 	LEAVE, /* A datagram leaves. */
@@ -133,31 +136,61 @@ wire_time(const struct crpc_paper_time *t, uint64_t len)
 	return packets * t->packet + (len + packets * HEAD_BYTES) * t->wire / KIB;
 }
 
+/* A card with an empty cache, which no device has yet. */
+static struct paper_card *
+card_new(struct crpc_paper *net, const char *name)
+{
+	uint64_t n = net->time->cache;
+	uint32_t buckets = (uint32_t)crpc_pow2_ceil(2 * n);
+	struct paper_card *card = calloc(1, sizeof(*card));
+
+	if (card == NULL)
+		return NULL;
+	snprintf(card->name, sizeof(card->name), "%s", name);
+	TAILQ_INIT(&card->used);
+	LIST_INSERT_HEAD(&net->cards, card, link);
+	if (n == 0)
+		return card;
+	card->cached = calloc(n, sizeof(*card->cached));
+	card->bucket = calloc(buckets, sizeof(*card->bucket));
+	card->bucket_mask = buckets - 1;
+	return card;
+}
+
 int
 __crpc_paper_time_open(struct crpc_paper_dev *dev)
 {
-	uint64_t n = dev->net->time->cache;
-	uint32_t buckets = (uint32_t)crpc_pow2_ceil(2 * n);
-	struct paper_servers *s = &dev->at;
+	struct crpc_paper *net = dev->net;
+	struct paper_card *card = NULL;
 
 	if (dev->conf.dcis == 0 || dev->conf.dcis > CRPC_RDMA_DCIS_MAX)
 		dev->conf.dcis = 4;
-	if (n == 0)
-		return 0;
-	TAILQ_INIT(&s->used);
-	s->cached = calloc(n, sizeof(*s->cached));
-	s->bucket = calloc(buckets, sizeof(*s->bucket));
-	s->bucket_mask = buckets - 1;
-	return s->cached == NULL || s->bucket == NULL ? -ENOMEM : 0;
+	if (dev->conf.name != NULL)
+		LIST_FOREACH (card, &net->cards, link)
+			if (strcmp(card->name, dev->name) == 0)
+				break;
+	if (card == NULL)
+		card = card_new(net, dev->conf.name == NULL ? "" : dev->name);
+	dev->card = card;
+	if (card == NULL)
+		return -ENOMEM;
+	dev->dci_key = DCI_KEY | card->devs++ << DCI_BITS;
+	return net->time->cache != 0 && (card->cached == NULL || card->bucket == NULL) ? -ENOMEM
+										       : 0;
 }
 
 void
 __crpc_paper_time_close(struct crpc_paper_dev *dev)
 {
 	struct crpc_paper *net = dev->net;
+	struct paper_card *card = dev->card;
 
-	free(dev->at.cached);
-	free(dev->at.bucket);
+	if (card != NULL && --card->devs == 0) {
+		LIST_REMOVE(card, link);
+		free(card->cached);
+		free(card->bucket);
+		free(card);
+	}
 	if (net->ndevs != 1)
 		return;
 	while (net->nevents != 0)
@@ -172,7 +205,7 @@ static uint64_t
 cache_look(struct crpc_paper_dev *dev, uint32_t key)
 {
 	const struct crpc_paper_time *t = dev->net->time;
-	struct paper_servers *s = &dev->at;
+	struct paper_card *s = dev->card;
 	struct paper_chain *bucket;
 	struct paper_cached *c;
 	bool hit;
@@ -208,15 +241,13 @@ cache_look(struct crpc_paper_dev *dev, uint32_t key)
 static struct paper_dci *
 dci_of(struct crpc_paper_queue *q, uint32_t pos)
 {
-	struct paper_servers *s = &q->dev->at;
+	struct paper_dci *dci = q->dev->dci;
 
-	if (pos != q->acked)
-		return &s->dci[q->dci];
-	for (uint32_t i = 0; i < q->dev->conf.dcis; i++) {
-		if (s->dci[i].free < s->dci[q->dci].free)
+	for (uint32_t i = 0; i < q->dev->conf.dcis && pos == q->acked; i++) {
+		if (dci[i].free < dci[q->dci].free)
 			q->dci = i;
 	}
-	return &s->dci[q->dci];
+	return &dci[q->dci];
 }
 
 /* The server of the queue, or of its initiator. */
@@ -250,11 +281,12 @@ slot_send(struct crpc_paper_queue *q, uint32_t pos, uint64_t at, uint64_t occupa
 
 	at += (slot->due_ns - q->net->now_ns) * PS;
 	at = queue_pass(q, slot, pos, at, occupancy);
-	miss = cache_look(dev, q->kind == CRPC_RDMA_DC ? DCI_KEY | q->dci : q->self.index);
-	at = pass(&dev->at.wqe, at, t->wqe + miss);
+	miss = cache_look(
+		dev, q->kind == CRPC_RDMA_DC ? dev->dci_key | q->dci : q->self.index);
+	at = pass(&dev->card->wqe, at, t->wqe + miss);
 	if (slot->len != 0 && !reads && !(slot->wr.flags & CRPC_RDMA_WR_INLINE))
 		at += t->read;
-	at = pass(&dev->at.tx, at + t->send, wire_time(t, reads ? 0 : slot->len));
+	at = pass(&dev->card->tx, at + t->send, wire_time(t, reads ? 0 : slot->len));
 	slot->lands = slot->acked = UINT64_MAX;
 	if (slot->wr.op == CRPC_RDMA_SEND_IMM)
 		event_of(q, at, pos, LEAVE);
@@ -287,10 +319,11 @@ land(struct crpc_paper_queue *q, uint64_t at, uint32_t len, bool receives)
 	uint64_t wire = wire_time(t, len);
 
 	/* its last bit comes now, so the port is busy from its first one on */
-	at = pass(&dev->at.rx, at - wire, wire);
-	at = pass(
-		&dev->at.recv, at, (receives ? t->recv : t->land) + cache_look(dev, q->self.index));
-	return pass(&q->recv, at, receives ? t->recv_queue : 0) + t->write;
+	at = pass(&dev->card->rx, at - wire, wire);
+	at = pass(&dev->card->recv, at,
+		(receives ? t->recv : t->land) + cache_look(dev, q->self.index));
+	at = pass(&q->recv, at, receives ? t->recv_queue : 0);
+	return pass(&dev->recv_cq, at, receives ? t->recv_cq : 0) + t->write;
 }
 
 static void
@@ -307,7 +340,7 @@ slot_land(struct crpc_paper_queue *q, const struct paper_event *e)
 			peer, e->at, reads ? 0 : slot->len, slot->wr.op == CRPC_RDMA_WRITE_IMM);
 		back = carried;
 		if (reads) {
-			back = pass(&peer->dev->at.tx, back + t->read, wire_time(t, slot->len));
+			back = pass(&peer->dev->card->tx, back + t->read, wire_time(t, slot->len));
 			back = land(q, back + t->propagation, slot->len, false);
 		}
 		slot->acked = back + t->ack;

@@ -152,7 +152,7 @@ static void
 daemons_are_kept_and_summed(void **state)
 {
 	struct kv_result *r = sample(0), *t = calloc(1, sizeof(*t));
-	const struct kv_net_counts net = {.batches = 7, .again = 2, .batch_size = {1, 2}};
+	const struct app_net_counts net = {.batches = 7, .again = 2, .batch_size = {1, 2}};
 	struct kv_daemon_counts c = {
 		.of = {.turns = 10, .busy = 4, .mates = 3, .ranks = 2, .timed = 2}, .keys = 100};
 	uint32_t i;
@@ -193,7 +193,7 @@ daemon_line_has_every_key(void **state)
 	struct kv_conditions cond = {
 		.app = "benchkv", .backend = "copyrpc", .state = APP_STATE_NEAR};
 	struct kv_daemon_counts c = {.lcore = 3, .cpu = 7, .node = 1, .clients = 8, .keys = 512};
-	const struct kv_net_counts net = {0};
+	const struct app_net_counts net = {0};
 	struct kv_result *r = sample(1);
 	char *text = NULL;
 	size_t len = 0, i;

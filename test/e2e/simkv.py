@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Proves that simkv repeats a run bit for bit, loses and doubles no call, keeps to Little's law, has no host that is
-left out among 64, answers rightly under every flush policy, transport and flow, compares with what was published, lets
-hosts fail as --fault says, and finds 300 seeds of --chaos sound.
+left out among 64, answers rightly with every backend, flush policy, transport and flow, compares with what was
+published, lets hosts fail as --fault says, and finds 300 seeds of --chaos sound.
 
 Arguments: simkv, source root.
 """
@@ -54,6 +54,31 @@ def raw_rows(*args, status=0):
             return f.read()
 
 
+def backends(base):
+    """Each answers rightly, twice the same, and takes of the card what its way of connecting says."""
+    rate = {}
+    for backend, pairs in (('copyrpc', 2), ('delegation', 2), ('direct', 3 * 4 * 2)):
+        rows, raw = run(*base, '--hosts', '3', '--backend', backend)
+        check(f'{backend}: one seed gives the same bytes', raw == run(*base, '--hosts', '3', '--backend', backend)[1])
+        row = rows[0]
+        check(f'{backend}: queue pairs of a host', row['queue_pairs'] == pairs and row['registered_mib'] > 0, row)
+        check(f'{backend}: in the row', row['backend'] == backend, row)
+        rate[backend] = row['rate']['median']
+    slow = run(*base, '--hosts', '3', '--backend', 'delegation', '--set', 'line_ns=2000')[0][0]
+    check('a line that is had for 2 us lets through half a million each us and host',
+          0.9 < slow['rate']['median'] / 1.5 <= 1.001 and slow['rate']['median'] < rate['delegation'], slow)
+    one = run(*base, '--hosts', '3', '--backend', 'copyrpc', '--set', 'line_ns=2000,ring_in_ns=500')[0][0]
+    check('it is of delegation only', one['rate']['median'] == rate['copyrpc'], (one, rate))
+    small = run(*base, '--hosts', '3', '--backend', 'direct', '--set', 'cache_entries=4,cache_miss_ns=300')[0][0]
+    check('state that does not fit the card is fetched', small['cache_misses'] > small['sent'] and
+          small['rate']['median'] < rate['direct'], (small, rate))
+    deep = run(*base, '--backend', 'direct', '--depth', '8', '--flush', 'deferred', '--hosts', '2')[0][0]
+    check('deeper clients of direct', deep['sent'] > 0, deep)
+    rows, _ = run('--preset', 'paper', '--sweep', 'backend=delegation,direct', '--virtual-ms', '0.1',
+                  '--warmup-ms', '0.1')
+    check('both have a published rate, of their own', [row['published_mops'] for row in rows] == [14.86, 2.83], rows)
+
+
 def faults(base):
     quiet = json.loads(raw_rows(*base, '--hosts', '4', '--fault', 'slow:0@1+1'))
     check('without a fault in the measured part none fails', quiet['failed'] == 0, quiet)
@@ -67,6 +92,8 @@ def faults(base):
 def chaos():
     both = [raw_rows('--chaos', '1', '--draws', '20') for _ in range(2)]
     check('chaos is the same twice', both[0] == both[1])
+    row = json.loads(raw_rows('--chaos', '1', '--draws', '20', '--backend', 'delegation'))
+    check('20 seeds of delegation are sound', row['seeds'] == 20 and not row['found'], row)
     row = json.loads(raw_rows('--chaos', '1000', '--draws', '300'))
     check('300 seeds are sound', row['seeds'] == 300 and not row['found'] and row['crash'] > 50 and
           row['lost_ranks'] > 200 and row['undecided_keys'] < 10, row)
@@ -101,6 +128,7 @@ def main():
     check('64 hosts', many[0]['sent'] > 64 * 2 * 20, many)
     used, _ = run('--hosts', '80', '--clients', '1', '--connect', 'use', '--virtual-ms', '0.02', '--warmup-ms', '0.001')
     check('some of the pairs are connected', 80 < used[0]['connections'] < 80 * 79 / 2, used[0]['connections'])
+    backends(base)
     faults(base)
     faults((*base, '--colocate', '--nic', 'soft_mlx5', '--cpu', 'soft_core'))
     chaos()
@@ -110,7 +138,10 @@ def main():
                        (('--fault', 'crash:2@5+5'), '--fault'), (('--fault', 'break:0@5+5'), '--fault'),
                        (('--fault', 'pause:0@5'), '--fault'), (('--fault', 'fire:0@5+5'), '--fault'),
                        (('--fault', 'slow:0@5+5x'), '--fault'), (('--chaos', '1', '--fault', 'slow:0@5+5'), '--fault'),
-                       (('--draws', '2'), '--draws')):
+                       (('--draws', '2'), '--draws'), (('--backend', 'erpc'), '--backend'),
+                       *((('--backend', 'direct', *more), '--backend') for more in
+                         (('--fault', 'slow:0@5+5'), ('--chaos', '1'), ('--connect', 'use'), ('--transport', 'dc'),
+                          ('--flow', 'read')))):
         r = subprocess.run([simkv, *args], capture_output=True, text=True, timeout=60)
         check(f'{args} is refused', r.returncode == 2 and r.stdout == '' and r.stderr.count('\n') == 1 and
               line in r.stderr, r)

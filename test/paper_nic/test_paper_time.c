@@ -19,6 +19,7 @@ static struct crpc_rdma_mr mr[DEVICES];
 static struct crpc_rdma_qp *qp[DEVICES]; /* Of 1 and 2 the peers are qp[0] and `more`. */
 static struct crpc_rdma_qp *more;
 static uint8_t mem[DEVICES][BYTES];
+static const char *card; /* Of 1 and 2; NULL: each has its own. */
 static uint64_t woken;
 
 static void
@@ -48,7 +49,8 @@ rig_open(uint8_t transport, uint32_t rq_depth)
 
 	net = (struct crpc_paper){.rng = 7, .time = &cost};
 	for (int i = 0; i < DEVICES; i++) {
-		dev[i] = crpc_paper_open(&net, &(struct crpc_paper_conf){.dcis = 1});
+		dev[i] = crpc_paper_open(
+			&net, &(struct crpc_paper_conf){.dcis = 1, .name = i == 0 ? NULL : card});
 		assert_non_null(dev[i]);
 		assert_int_equal(crpc_rdma_mr_reg(dev[i], mem[i], BYTES, &mr[i]), 0);
 		qp[i] = crpc_rdma_qp_create(dev[i], &conf);
@@ -173,6 +175,41 @@ test_incast(void **state)
 	rig_close();
 }
 
+/* Two devices of one name wait for the card that they share; two completion queues do not. */
+static void
+test_shared_card(void **state)
+{
+	(void)state;
+	for (int shared = 0; shared < 2; shared++) {
+		card = shared ? "paper1" : NULL;
+		cost = (struct crpc_paper_time){.wqe = 100000};
+		rig_open(CRPC_RDMA_RC, 16);
+		post(1, CRPC_RDMA_WRITE_IMM, 0, 1);
+		post(2, CRPC_RDMA_WRITE_IMM, 0, 1);
+		assert_int_equal(cqes(0, 100), shared ? 1 : 2);
+		assert_int_equal(cqes(0, 199), 0);
+		assert_int_equal(cqes(0, 200), shared ? 1 : 0);
+		rig_close();
+	}
+	card = NULL;
+}
+
+/* Messages to two queues of a device pass its completion queue one after the other. */
+static void
+test_completion_queue(void **state)
+{
+	(void)state;
+	cost = (struct crpc_paper_time){.recv_queue = 50000, .recv_cq = 100000};
+	rig_open(CRPC_RDMA_RC, 16);
+	post(1, CRPC_RDMA_WRITE_IMM, 0, 1);
+	post(2, CRPC_RDMA_WRITE_IMM, 0, 1);
+	assert_int_equal(cqes(0, 149), 0);
+	assert_int_equal(cqes(0, 150), 1);
+	assert_int_equal(cqes(0, 249), 0);
+	assert_int_equal(cqes(0, 250), 1);
+	rig_close();
+}
+
 /* A READ brings the bytes back over the same wire. */
 static void
 test_read(void **state)
@@ -294,6 +331,8 @@ main(void)
 		cmocka_unit_test(test_latency),
 		cmocka_unit_test(test_occupancy),
 		cmocka_unit_test(test_incast),
+		cmocka_unit_test(test_shared_card),
+		cmocka_unit_test(test_completion_queue),
 		cmocka_unit_test(test_read),
 		cmocka_unit_test(test_retry),
 		cmocka_unit_test(test_dc_and_cache),

@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef KV_BACKEND_OWN_H
-#define KV_BACKEND_OWN_H
+#ifndef APP_OWN_H
+#define APP_OWN_H
 
 /**
  * @file
  * A backend whose links have endpoints of their own to every port, over a protocol of calls:
- * backend_direct.c and backend_erpc.c are this text, once with each protocol, so that no call goes
- * through one more pointer. The includer defines, before:
+ * app_direct.c and benchkv's backend_erpc.c are this text, once with each protocol, so that no call
+ * goes through one more pointer. The includer defines, before:
  *
  *     PROTOCOL        the prefix of its functions, which is also the name of its context
  *     API_ADDR_LEN    bytes of an endpoint's address
  *     DEVICE_EPS      endpoints that a device is opened for at least
  *
- * and, behind, own_context() and own_count(), and its struct kv_backend with OWN_OPS.
+ * and, behind, own_context() and own_count(), and its struct app_backend with OWN_OPS.
  *
  * On a lcore that has a daemon as well, the link's endpoints are in the port's context: it is
  * polled once per turn, and one flush sends what both queued.
  */
 #include <stdlib.h>
 
-#include "backend.h"
+#include "app_backend.h"
 
 #define OWN_PASTE(a, b) a##_##b
 #define OWN_NAME(a, b) OWN_PASTE(a, b)
@@ -42,9 +42,9 @@ struct own {
 
 /* Make a context of the device, for this many endpoints: NULL and errno. */
 static struct PROTOCOL *own_context(
-	const struct own *d, const struct kv_end_conf *conf, uint32_t eps);
+	const struct own *d, const struct app_end_conf *conf, uint32_t eps);
 /* Add what was counted. */
-static void own_count(const struct own *d, struct kv_net_counts *counts);
+static void own_count(const struct own *d, struct app_net_counts *counts);
 
 static void
 own_close(void *end)
@@ -62,7 +62,7 @@ own_close(void *end)
 }
 
 static void *
-own_open(const struct kv_end_conf *conf, int *rc)
+own_open(const struct app_end_conf *conf, int *rc)
 {
 	struct own *d = calloc(1, sizeof(*d) + conf->peers * sizeof(d->ep[0])), *port;
 	uint32_t eps;
@@ -74,7 +74,7 @@ own_open(const struct kv_end_conf *conf, int *rc)
 	d->server = conf->server;
 	d->self = conf->self;
 	d->peers = conf->peers;
-	d->daemons = (uint32_t)conf->opt->daemons;
+	d->daemons = conf->daemons;
 	d->rank = conf->rank;
 	*rc = 0;
 	port = conf->beside;
@@ -85,8 +85,8 @@ own_open(const struct kv_end_conf *conf, int *rc)
 	} else {
 		/* A link may join a port's context: room for both. */
 		eps = d->peers + (d->server ? conf->owners : 0);
-		*rc = kv_device_open(
-			conf->opt->device, crpc_max(eps, DEVICE_EPS), &d->dev, d->name);
+		*rc = app_device_open(
+			conf->device, crpc_max(eps, DEVICE_EPS), &d->dev, d->name);
 		d->ctx = *rc != 0 ? NULL : own_context(d, conf, eps);
 		*rc = *rc == 0 && d->ctx == NULL ? -errno : *rc;
 	}
@@ -200,7 +200,7 @@ own_watch(void *end, uint64_t now)
 }
 
 static void
-own_counts(const void *end, struct kv_net_counts *counts)
+own_counts(const void *end, struct app_net_counts *counts)
 {
 	const struct own *d = end;
 
@@ -214,7 +214,7 @@ own_device(const void *end)
 	return ((const struct own *)end)->name;
 }
 
-/* What a struct kv_backend is but for its name. */
+/* What a struct app_backend is but for its name. */
 #define OWN_OPS                                                                                    \
 	.open = own_open, .address = own_address, .connect = own_connect, .close = own_close,      \
 	.counts = own_counts, .device = own_device,                                                \

@@ -7,19 +7,21 @@
 #define PROTOCOL     crpc_copyrpc
 #define API_ADDR_LEN CRPC_COPYRPC_ADDR_LEN
 #define DEVICE_EPS   1u
-#include "backend_own.h"
+#include "app_own.h"
 
 static struct crpc_copyrpc *
-own_context(const struct own *d, const struct kv_end_conf *conf, uint32_t eps)
+own_context(const struct own *d, const struct app_end_conf *conf, uint32_t eps)
 {
 	const struct crpc_copyrpc_conf c = {
 		.dev = d->dev,
 		.max_eps = eps,
-		.ring_size = crpc_kv_ring_size(conf->calls,
-			(uint32_t)crpc_max(conf->req_max, conf->resp_max), 2),
+		.ring_size = conf->ring_size != 0
+			? conf->ring_size
+			: crpc_kv_ring_size(conf->calls,
+				  (uint32_t)crpc_max(conf->req_max, conf->resp_max), 2),
 		.max_inflight = crpc_kv_inflight(conf->calls),
-		.flush = (enum crpc_copyrpc_flush_policy)conf->opt->flush,
-		.hold_ns = (uint64_t)(conf->opt->hold_us * 1e3),
+		.flush = conf->flush,
+		.hold_ns = conf->hold_ns,
 		.timeout_ns = conf->timeout_ns,
 		.peer_timeout_ns = conf->timeout_ns,
 	};
@@ -28,9 +30,18 @@ own_context(const struct own *d, const struct kv_end_conf *conf, uint32_t eps)
 }
 
 static void
-own_count(const struct own *d, struct kv_net_counts *counts)
+own_count(const struct own *d, struct app_net_counts *counts)
 {
-	kv_net_count(d->ctx, d->dev, counts);
+	app_net_count(d->ctx, d->dev, counts);
 }
 
-const struct kv_backend kv_backend_direct = {.name = "direct", OWN_OPS};
+void
+app_direct_parts(const void *end, struct crpc_copyrpc **ctx, struct crpc_rdma **dev)
+{
+	const struct own *d = end;
+
+	*ctx = d->ctx;
+	*dev = d->dev;
+}
+
+const struct app_backend app_direct = {.name = "direct", OWN_OPS};
