@@ -202,8 +202,8 @@ struct sums {
 };
 
 /*
- * A call ends by its deadline, which is looked at eight times as often, whatever the others do; only
- * faults of its own host add to it.
+ * A call ends by its deadline, which is looked at eight times as often, whatever the others do;
+ * only faults of its own host add to it.
  */
 static void
 was_late(const struct sim_world *w, uint32_t host, char why[256])

@@ -143,8 +143,8 @@ sim_options_parse(struct sim_options *o, int argc, char *const *argv)
 	if (rc == 0)
 		rc = sim_model_read(&opt.model, opt.nic, opt.cpu, opt.set);
 	if (rc == 0 && opt.backend == SIM_BACKEND_DIRECT && opt.model.cpu.recv != 0)
-		rc = app_fail("--backend direct: its clients are not by software cards; give a --cpu "
-			      "without cpu_recv_ns");
+		rc = app_fail("--backend direct: its cards are no software; give a --cpu without "
+			      "cpu_recv_ns");
 	*o = opt;
 	return rc;
 }
