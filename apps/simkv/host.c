@@ -293,7 +293,7 @@ sim_turn_begin(const struct sim_world *w, uint64_t *free, uint64_t at)
 {
 	uint64_t turn = crpc_max(w->opt->model.cpu.turn, SIM_PS);
 
-	if (at * SIM_PS > *free)
+	if (at > sim_ns(*free))
 		*free += (at * SIM_PS - *free + turn - 1) / turn * turn;
 }
 
