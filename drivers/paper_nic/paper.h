@@ -104,7 +104,7 @@ struct paper_cached {
 struct paper_card {
 	LIST_ENTRY(paper_card) link;
 	char name[64];
-	uint32_t devs;
+	uint32_t devs, serial; /* Open; of the next one. */
 	uint64_t wqe, tx, rx, recv;
 	struct paper_cached *cached;
 	TAILQ_HEAD(paper_used, paper_cached) used; /* The one that was used last first. */

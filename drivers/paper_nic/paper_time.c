@@ -174,7 +174,8 @@ __crpc_paper_time_open(struct crpc_paper_dev *dev)
 	dev->card = card;
 	if (card == NULL)
 		return -ENOMEM;
-	dev->dci_key = DCI_KEY | card->devs++ << DCI_BITS;
+	card->devs++;
+	dev->dci_key = DCI_KEY | card->serial++ << DCI_BITS;
 	return net->time->cache != 0 && (card->cached == NULL || card->bucket == NULL) ? -ENOMEM
 										       : 0;
 }

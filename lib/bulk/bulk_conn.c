@@ -188,7 +188,7 @@ crpc_bulk_conn_addr(struct crpc_bulk_conn *conn, uint8_t addr[CRPC_BULK_ADDR_LEN
 		.requests = conf->requests,
 		.chunk = conf->chunk,
 		.slots = conf->slots,
-		.bounce = (uintptr_t)conn->rx.bounce};
+		.bounce = conn->b->ndevs != 0 ? (uintptr_t)conn->rx.bounce : 0};
 
 	memset(addr, 0, CRPC_BULK_ADDR_LEN);
 	for (uint32_t i = 0; i < conf->nports; i++)

@@ -57,6 +57,7 @@ struct bulk_rx {
 	uint8_t *bounce;
 	struct crpc_rdma_mr mr[CRPC_BULK_PORTS_MAX]; /**< Of bounce. */
 	uint8_t *map; /**< As large as bounce: where sockets map pages; NULL: nowhere. */
+	uint32_t frags; /**< Of a chunk with pages, at most. */
 	struct units units;
 	struct rx_slot *slot;
 	struct rx_slots arrived, unpacking, consumed;

@@ -29,8 +29,10 @@
 /* What the kernel maps; where its pages are larger, all is copied. */
 #define PAGE      4096u
 #define NS_PER_MS 1000000u
-/* Who connects must say HELLO in so many seconds. */
+/* An end that connects sends HELLO within so many seconds. */
 #define HELLO_S 60
+/* Connections that wait to be looked at, one in a turn: strangers can hold no more. */
+#define BACKLOG 16
 
 struct frame {
 	union bulk_wire msg;
@@ -87,6 +89,9 @@ __crpc_bulk_tcp_map(struct crpc_bulk_conn *conn, uint64_t len)
 	if (conn->b->conf.chunk < CRPC_BULK_PIECES_MAX * PAGE ||
 		crpc_unpack_engine(conn->b->engine)->attach != NULL)
 		return;
+	conn->rx.frags = crpc_unpack_engine(conn->b->engine)->descs;
+	if (conn->rx.frags == 0)
+		conn->rx.frags = CRPC_UNPACK_DESCS_MAX;
 	/* one mapping serves all sockets, which come and go */
 	fd = tcp_socket();
 	map = mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0);
@@ -105,11 +110,11 @@ sockaddr_of(const struct bulk_wire_tcp *at)
 	return to;
 }
 
-/* Messages go at once, and a host that is silent is noticed before requests time out. */
+/* Messages go at once; a host that takes nothing is noticed before requests to it time out. */
 static void
 tcp_begin(struct bulk_tcp *t, int fd)
 {
-	int ms = (int)crpc_min(t->conn->b->conf.timeout_ns / NS_PER_MS / 2, INT32_MAX), on = 1;
+	int ms = (int)crpc_min(t->conn->b->conf.timeout_ns / NS_PER_MS / 2 + 1, INT32_MAX), on = 1;
 
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
@@ -152,7 +157,7 @@ tcp_reset(struct crpc_copyrpc_ep *ep)
 	if (t->listener < 0 ||
 		setsockopt(t->listener, IPPROTO_TCP, TCP_DEFER_ACCEPT, &wait_s, sizeof(int)) != 0 ||
 		bind(t->listener, (struct sockaddr *)&at, len) != 0 ||
-		listen(t->listener, SOMAXCONN) != 0 ||
+		listen(t->listener, BACKLOG) != 0 ||
 		getsockname(t->listener, (struct sockaddr *)&at, &len) != 0 ||
 		getrandom(&t->self.key, sizeof(t->self.key), 0) < 0)
 		return crpc_fail(-EIO,
@@ -220,7 +225,7 @@ tcp_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPYRPC_ADDR_LEN
 	to = sockaddr_of(&at);
 	if (t->status != -ENOTCONN)
 		return t->status;
-	/* in a later life the address is the peer's word: it must not send us to other hosts */
+	/* when a rail returns, the address comes from the peer: it must not name other hosts */
 	if (at.magic != BULK_WIRE_TCP_MAGIC || at.version != BULK_WIRE_TCP_VERSION ||
 		at.key == t->self.key ||
 		(t->rail->state == RAIL_MEETING && memcmp(at.ip, t->peer.ip, sizeof(at.ip)) != 0))
@@ -233,7 +238,7 @@ tcp_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPYRPC_ADDR_LEN
 	fd = tcp_socket();
 	if (fd < 0 ||
 		(connect(fd, (struct sockaddr *)&to, sizeof(to)) != 0 && errno != EINPROGRESS))
-		t->status = -ECONNRESET;
+		t->status = -errno;
 	tcp_begin(t, fd);
 	own_begin(t, BULK_HELLO, at.key);
 	return 0;
@@ -311,13 +316,20 @@ frame_begin(struct bulk_tcp *t)
 	return t->cur != NULL;
 }
 
-/* What a system call has moved: bytes; 0: nothing now, or the connection is lost. */
+/*
+ * What a system call has moved: bytes; 0: nothing now, as without memory, or the connection is
+ * lost: the rail reports its status.
+ */
 static uint32_t
 moved(struct bulk_tcp *t, ssize_t n)
 {
-	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-		t->status = -ECONNRESET;
-	return n > 0 ? (uint32_t)n : 0;
+	int err = n < 0 ? errno : ECONNRESET;
+
+	if (n > 0)
+		return (uint32_t)n;
+	if (err != EAGAIN && err != EINTR && err != ENOBUFS && err != ENOMEM)
+		t->status = err == ENOTCONN ? -ECONNRESET : -err;
+	return 0;
 }
 
 static void
@@ -376,7 +388,7 @@ chunk_step(struct bulk_tcp *t)
 
 	/* two fragments more, and one of each piece that is not begun */
 	if (slot->maps && t->skip == 0 && rest >= PAGE &&
-		slot->nfrags + 2 + slot->npieces - t->piece <= CRPC_UNPACK_DESCS_MAX)
+		slot->nfrags + 2 + slot->npieces - t->piece <= t->conn->rx.frags)
 		n = chunk_map(t, t->conn->rx.map + at + t->mapped, rest);
 	if (n == 0) {
 		n = moved(t, recv(t->fd, to, t->skip != 0 ? crpc_min(rest, t->skip) : rest, 0));

@@ -14,6 +14,7 @@
 static int
 conf_check(struct crpc_bulk_conf *conf)
 {
+	const struct crpc_bulk_port *port;
 	struct in_addr ip;
 
 	CRPC_CONF_DEFAULT(conf->rendezvous_min, 256u << 10);
@@ -29,14 +30,22 @@ conf_check(struct crpc_bulk_conf *conf)
 		return -EINVAL;
 	if (!crpc_is_pow2(conf->chunk))
 		return crpc_fail(-EINVAL, "conf.chunk is %u, expected a power of two", conf->chunk);
-	for (uint32_t i = 0; i < conf->nports; i++)
-		if (conf->port[0].tcp[0] == 0
-				? conf->port[i].ctx == NULL || conf->port[i].dev == NULL
-				: inet_pton(AF_INET, conf->port[i].tcp, &ip) != 1)
+	for (uint32_t i = 0; i < conf->nports; i++) {
+		port = &conf->port[i];
+		if (conf->port[0].tcp[0] == 0 &&
+			(port->ctx == NULL || port->dev == NULL || port->tcp[0] != 0))
 			return crpc_fail(-EINVAL,
-				"conf.port[%u] of %u has no context or no device, or over TCP "
-				"no IPv4 address",
+				"conf.port[%u] of %u, expected a context and a device, as port 0",
 				i, conf->nports);
+		if (conf->port[0].tcp[0] != 0 &&
+			(memchr(port->tcp, 0, sizeof(port->tcp)) == NULL ||
+				inet_pton(AF_INET, port->tcp, &ip) != 1 ||
+				ip.s_addr == INADDR_ANY))
+			return crpc_fail(-EINVAL,
+				"conf.port[%u].tcp of %u, expected the IPv4 address of an "
+				"interface of this host",
+				i, conf->nports);
+	}
 	return 0;
 }
 

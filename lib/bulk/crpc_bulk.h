@@ -328,7 +328,8 @@ void crpc_bulk_conn_addr(struct crpc_bulk_conn *conn, uint8_t addr[CRPC_BULK_ADD
  * @param conn
  *   A fresh connection, or one after crpc_bulk_conn_reset().
  * @param peer
- *   What crpc_bulk_conn_addr() gave at the peer. Untrusted: checked before use.
+ *   What crpc_bulk_conn_addr() gave at the peer. Untrusted: checked before use; over TCP any
+ *   host and port that it names is connected to, so take it from whom you trust in that.
  * @return
  *   0, -EPROTO (no address, another version, other rails, sizes out of range), -EISCONN, -EIO.
  */

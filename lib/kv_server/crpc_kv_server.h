@@ -57,7 +57,7 @@ struct crpc_mem_place;
 #define CRPC_KV_TAKEN_BUCKETS 7
 /** One turn in this many is timed; a power of two. */
 #define CRPC_KV_PHASE_SAMPLE 64
-/** Buckets of times, those of crpc_log_index() with CRPC_KV_TIME_BITS; the last has all above. */
+/** Buckets of times: crpc_hist_log_index() with CRPC_KV_TIME_BITS; the last has all above. */
 #define CRPC_KV_TIME_BUCKETS 64
 #define CRPC_KV_TIME_BITS 2
 

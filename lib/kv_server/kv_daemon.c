@@ -696,7 +696,7 @@ send_waiting(struct crpc_kv_daemon *d, uint64_t now)
 static void
 count_time(struct crpc_kv_daemon *d, uint32_t phase, uint64_t ns)
 {
-	uint32_t i = crpc_log_index(ns, CRPC_KV_TIME_BITS);
+	uint32_t i = crpc_hist_log_index(ns, CRPC_KV_TIME_BITS);
 
 	d->stats.phase_time[phase][crpc_min(i, CRPC_KV_TIME_BUCKETS - 1u)]++;
 }

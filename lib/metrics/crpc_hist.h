@@ -39,7 +39,7 @@ struct crpc_hist {
 
 /** The bucket of @p v where every power of two is cut into 2^bits. */
 static inline uint32_t
-crpc_log_index(uint64_t v, uint32_t bits)
+crpc_hist_log_index(uint64_t v, uint32_t bits)
 {
 	uint32_t exp;
 
@@ -51,7 +51,7 @@ crpc_log_index(uint64_t v, uint32_t bits)
 
 /** The largest value of such a bucket. */
 static inline uint64_t
-crpc_log_max(uint32_t i, uint32_t bits)
+crpc_hist_log_max(uint32_t i, uint32_t bits)
 {
 	uint32_t exp = i >> bits;
 
@@ -66,14 +66,14 @@ crpc_hist_index(uint64_t v)
 {
 	if (crpc_unlikely(v >> CRPC_HIST_MAX_BITS))
 		return CRPC_HIST_BUCKETS - 1;
-	return crpc_log_index(v, CRPC_HIST_SUB_BITS);
+	return crpc_hist_log_index(v, CRPC_HIST_SUB_BITS);
 }
 
 /** The largest value that bucket @p i counts. */
 static inline uint64_t
 crpc_hist_bucket_max(uint32_t i)
 {
-	return crpc_log_max(i, CRPC_HIST_SUB_BITS);
+	return crpc_hist_log_max(i, CRPC_HIST_SUB_BITS);
 }
 
 /** Count @p n values of @p v; n at least 1. */

@@ -109,6 +109,8 @@ struct crpc_unpack_ops {
 	 *  what is not attached does nothing. */
 	int (*attach)(void *state, void *mem, uint64_t len);
 	void (*detach)(void *state, void *mem);
+	/** Descriptors that a job can always have; 0: CRPC_UNPACK_DESCS_MAX. */
+	uint32_t descs;
 };
 
 /** A state of an engine. */

@@ -261,6 +261,7 @@ static const struct crpc_unpack_ops dmadev = {
 	.kick = dma_kick,
 	.done = dma_done,
 	.stop = dma_stop,
+	.descs = 32, /* A batch of idxd, as Linux sets its queues up. */
 };
 
 int

@@ -254,8 +254,8 @@ json_line_has_every_key(void **state)
 	r->sum.of.timed = 100;
 	r->sum.of.phase_ns[CRPC_KV_TURN_SEND] = 12000;
 	r->sum.of.busy_ns = 9000;
-	r->sum.of.phase_time[CRPC_KV_TURN_PHASES][crpc_log_index(100, CRPC_KV_TIME_BITS)] = 98;
-	r->sum.of.phase_time[CRPC_KV_TURN_PHASES][crpc_log_index(1000, CRPC_KV_TIME_BITS)] = 2;
+	r->sum.of.phase_time[CRPC_KV_TURN_PHASES][crpc_hist_log_index(100, CRPC_KV_TIME_BITS)] = 98;
+	r->sum.of.phase_time[CRPC_KV_TURN_PHASES][crpc_hist_log_index(1000, CRPC_KV_TIME_BITS)] = 2;
 	assert_int_equal(kv_report(f, &cond, &opt, "rank", NULL, r), 0);
 	fclose(f);
 	assert_int_equal(text[len - 1], '\n');

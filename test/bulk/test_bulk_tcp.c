@@ -225,7 +225,7 @@ TEST_FIXTURE(stream_may_be_cut_anywhere, NULL, close_hand)
 
 /* ---- who connects ---- */
 
-/* Others that connect and say nothing, something else or another key are not taken for the peer. */
+/* A connection that sends nothing, something else or another key is not taken for the peer's. */
 TEST_FIXTURE(strangers_are_not_the_peer, NULL, close_hand)
 {
 	const struct bulk_wire_tcp at = {

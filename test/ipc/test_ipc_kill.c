@@ -390,7 +390,7 @@ any_killed(struct crpc_crash_point *const *points, const bool *killed, uint32_t 
 TEST(whoever_dies_at_a_point_harms_nobody)
 {
 	struct crpc_crash_point *const *points;
-	uint32_t n = crpc_crash_points(&points), i, pass, missed = 0;
+	uint32_t n = crpc_crash_points(&points), i, pass, missed = 0, luck = 0;
 	struct crpc_arena_cache *m = crpc_arena_join(arena, NULL);
 	struct crpc_ipc_server *s;
 	struct crpc_ipc_client *h;
@@ -420,11 +420,15 @@ TEST(whoever_dies_at_a_point_harms_nobody)
 		if (!is_of_ipc(points[i]) || any_killed(points, killed, n, points[i]->name))
 			continue;
 		printf("no process was killed at %s\n", points[i]->name);
-		missed++;
+		if (strstr(points[i]->name, "ipc_server_admit.c") != NULL)
+			luck++;
+		else
+			missed++;
 	}
 	assert_true(n > 40);
+	assert_int_equal(missed, 0);
 	/* A call that comes while its server falls asleep is a matter of luck. */
-	assert_in_range(missed, 0, 1);
+	assert_in_range(luck, 0, 1);
 	free(killed);
 	crpc_arena_leave(m);
 	crpc_ipc_server_free(new_server(1, 1, 8, 8)); /* and takes the leftover with it */
