@@ -204,7 +204,7 @@ time_quantile(const uint64_t bucket[CRPC_KV_TIME_BUCKETS], double q)
 		n += bucket[i];
 	for (i = 0, seen = bucket[0]; (double)seen < q * (double)n; seen += bucket[i])
 		i++;
-	return json_integer(INT(crpc_log_max(i, CRPC_KV_TIME_BITS)));
+	return json_integer(INT(crpc_hist_log_max(i, CRPC_KV_TIME_BITS)));
 }
 
 /* What a daemon, or all of them, did. */

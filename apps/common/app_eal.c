@@ -4,6 +4,7 @@
 #include <glob.h>
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -272,7 +273,8 @@ static bool
 is_dead(pid_t pid)
 {
 	struct pollfd process = {.fd = pidfd_open(pid, 0), .events = POLLIN};
-	bool dead = process.fd < 0 ? errno == ESRCH : poll(&process, 1, 0) == 1;
+	bool dead = process.fd < 0 ? kill(pid, 0) != 0 && errno == ESRCH
+				   : poll(&process, 1, 0) == 1;
 
 	if (process.fd >= 0)
 		close(process.fd);
@@ -302,7 +304,7 @@ is_served(const char *path)
 static void
 remove_runtime_dirs(bool own)
 {
-	char pattern[256], *slash;
+	char pattern[256], *slash, *digits;
 	const char *path;
 	glob_t found;
 	long pid;
@@ -311,12 +313,15 @@ remove_runtime_dirs(bool own)
 	slash = strrchr(pattern, '/');
 	if (runtime_prefix[0] == '\0' || slash == NULL || strcmp(slash + 1, runtime_prefix) != 0)
 		return;
-	slash[1 + strlen(RUNTIME_PREFIX)] = '*';
-	slash[2 + strlen(RUNTIME_PREFIX)] = '\0';
+	digits = slash + 1 + strlen(RUNTIME_PREFIX);
+	*digits = '\0';
+	if (strpbrk(pattern, "*?[\\") != NULL)
+		return;
+	snprintf(digits, 2, "*");
 	glob(pattern, 0, NULL, &found);
 	for (size_t i = 0; i < found.gl_pathc; i++) {
 		path = found.gl_pathv[i];
-		pid = atol(strrchr(path, '.') + 1);
+		pid = atol(path + (digits - pattern));
 		if (pid == getpid() ? own : pid > 0 && is_dead((pid_t)pid) && !is_served(path))
 			remove_dir(path);
 	}

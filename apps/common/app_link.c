@@ -42,8 +42,9 @@ static int
 link_make(struct app_link *k, const char *device)
 {
 	const struct crpc_rdma_conf rdma = {.device = device};
-	struct crpc_copyrpc_conf conf = {.timeout_ns = WAIT_NS, .flush = CRPC_COPYRPC_IMMEDIATE,
-			.ring_size = RING_SIZE};
+	struct crpc_copyrpc_conf conf = {.peer_timeout_ns = WAIT_NS,
+		.flush = CRPC_COPYRPC_IMMEDIATE,
+		.ring_size = RING_SIZE};
 
 	if (app_driver_choose() != 0)
 		return APP_EXIT_USAGE;
@@ -185,7 +186,7 @@ app_link_idle(struct app_link *k)
 	crpc_idle_turn(&k->idle, 0);
 }
 
-/* The kernel has it as text: "100 Gb/sec (4X EDR)". */
+/* The kernel has it as text, "100 Gb/sec (4X EDR)"; all but the first SDR have whole ones. */
 double
 app_link_port_gbps(const struct app_link *k)
 {

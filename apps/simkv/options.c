@@ -112,13 +112,12 @@ check(struct sim_options *o)
 	if (sim_faults_read(&o->faults, o->fault, (uint32_t)o->hosts) != 0)
 		return APP_EXIT_USAGE;
 	if (o->backend == SIM_BACKEND_DIRECT &&
-		(o->fault != NULL || o->chaos != 0 || o->colocate ||
-			o->connect != APP_CONNECT_START ||
+		(o->fault != NULL || o->chaos != 0 || o->connect != APP_CONNECT_START ||
 			o->transport != CRPC_RDMA_RC || o->flow != CRPC_COPYRPC_FLOW_WINDOW))
 		return app_fail(
-			"--backend direct: its clients have cores of their own, its endpoints "
-			"are of RC with windows, and are connected once; leave out --fault, "
-			"--chaos, --colocate, --connect, --transport and --flow");
+			"--backend direct: its endpoints are of RC with windows, and are "
+			"connected once; leave out --fault, --chaos, --connect, --transport "
+			"and --flow");
 	if (o->chaos != 0 ? o->fault != NULL || o->sweep != NULL : o->seeds != 1)
 		return app_fail_once("--%s; give %s",
 			o->chaos == 0              ? "draws is of no use without --chaos N"
@@ -142,9 +141,12 @@ sim_options_parse(struct sim_options *o, int argc, char *const *argv)
 		rc = check(&opt);
 	if (rc == 0)
 		rc = sim_model_read(&opt.model, opt.nic, opt.cpu, opt.set);
-	if (rc == 0 && opt.backend == SIM_BACKEND_DIRECT && opt.model.cpu.recv != 0)
-		rc = app_fail("--backend direct: its cards are no software; give a --cpu without "
-			      "cpu_recv_ns");
+	if (rc == 0 && opt.backend != SIM_BACKEND_COPYRPC &&
+		(opt.colocate || opt.model.cpu.recv != 0))
+		rc = app_fail(
+			"--backend %s has clients on cores of their own and a card apart; "
+			"leave out --colocate, and give a --cpu without cpu_recv_ns",
+			sim_backends[opt.backend]);
 	*o = opt;
 	return rc;
 }
