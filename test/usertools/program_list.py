@@ -11,7 +11,7 @@ PARTS = {'rpcbench': ('ipc', 'net', 'raw', 'tensor'), 'shmbench': ('allocation',
          'soft-mlx5': ('', 'stat', 'faults', 'dump'), 'soft-mlx5-control': ('stat', 'faults', 'dump'),
          'crpc-shm': ('list', 'clean')}
 # What they cannot do without.
-NEEDS = {'kvd': ['--name', 'x', '--keys', '9'],
+NEEDS = {'kvd': ['--name', 'x', '--keys', '9'], 'crpc-calibrate': ['--out', 'x'],
          'crpc-diff': ['before', 'after'], 'crpc-plot': ['file'], 'faults': ['off']}
 
 
