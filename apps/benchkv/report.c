@@ -213,15 +213,16 @@ add_requests(json_t *row, const struct crpc_kv_stats *c)
 {
 	json_t *mean = json_object(), *p50 = json_object(), *p99 = json_object();
 	const char *name;
-	uint64_t sum = 0;
+	uint64_t sum = 0, ns;
+	bool turn;
 
+	/* The turn comes behind its phases, whose sum it is. */
 	for (uint32_t i = 0; i <= CRPC_KV_TURN_PHASES; i++) {
-		name = i == CRPC_KV_TURN_PHASES ? "turn" : crpc_kv_phase_name(i);
-		if (i < CRPC_KV_TURN_PHASES)
-			sum += c->phase_ns[i];
-		json_object_set_new(mean, name,
-			json_real(ratio(
-				i == CRPC_KV_TURN_PHASES ? sum : c->phase_ns[i], c->timed)));
+		turn = i == CRPC_KV_TURN_PHASES;
+		name = turn ? "turn" : crpc_kv_phase_name(i);
+		ns = turn ? sum : c->phase_ns[i];
+		sum += turn ? 0 : ns;
+		json_object_set_new(mean, name, json_real(ratio(ns, c->timed)));
 		json_object_set_new(p50, name, time_quantile(c->phase_time[i], 0.5));
 		json_object_set_new(p99, name, time_quantile(c->phase_time[i], 0.99));
 	}

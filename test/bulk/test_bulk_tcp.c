@@ -304,7 +304,7 @@ TEST_FIXTURE(other_paths_are_refused, NULL, close_hand)
 
 /* ---- a peer that stalls, goes or lies ---- */
 
-/* It stops within a chunk: another connection goes on, and its own requests end in time. */
+/* It stops within a chunk: another connection is not held up, and its own requests end in time. */
 TEST_FIXTURE(stalled_peer_does_not_hold_up_others, NULL, close_hand)
 {
 	struct crpc_bulk_conn *pair[2];

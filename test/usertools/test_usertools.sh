@@ -155,7 +155,7 @@ expect_status 0 "$tools/crpc-diff" --margin 20 --state near "$tmp/before.jsonl" 
 grep -q '0 slower' "$tmp/out" || fail "crpc-diff --margin 20: $(cat "$tmp/out")"
 expect_status 2 "$tools/crpc-diff" --state far "$tmp/before.jsonl" "$tmp/after.jsonl"
 
-# Where perf takes no samples nothing is run; where it does, the program's status comes back.
+# Where perf takes no samples nothing is run; where it does, the status is the program's.
 fake_perf() { # COMMANDS, of "perf c2c record -o FILE -- PROGRAM" and "perf c2c report"
 	printf '#!/bin/bash\n%s\n' "$1" >"$tmp/perf"
 	chmod +x "$tmp/perf"

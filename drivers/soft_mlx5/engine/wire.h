@@ -21,7 +21,6 @@
  * one cache line and there is no index to share but the reader's position, published seldom.
  */
 
-
 #include "crpc_atomic.h"
 #include "crpc_util.h"
 #include "nic.h"
