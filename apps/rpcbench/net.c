@@ -18,7 +18,7 @@ enum { NET_RC, NET_DC, NET_UDRPC, NET_RAW, NET_WRITE_IMM = NET_RAW, NET_WRITE_IM
 static const struct app_way *const ways[] = {&net_copyrpc_rc.base, &net_copyrpc_dc.base,
 	&net_udrpc.base, &net_write_imm.base, &net_write_imm_lat.base, &net_write.base,
 	&net_read.base, &net_send.base, &net_send_bf.base, &net_send_lat.base, &net_ud_send.base,
-	&net_ud_lat.base};
+	&net_ud_lat.base, &net_poll.base};
 
 static const char *const arrivals[] = {"imm", "memory", NULL};
 static const char *const presets[] = {"original", "targets", NULL};

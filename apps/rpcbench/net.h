@@ -14,7 +14,7 @@
 #include "lane.h"
 
 extern const struct lane_way net_copyrpc_rc, net_copyrpc_dc, net_udrpc;
-extern const struct lane_way net_write_imm, net_write_imm_lat, net_write, net_read;
+extern const struct lane_way net_poll, net_write_imm, net_write_imm_lat, net_write, net_read;
 extern const struct lane_way net_send, net_send_bf, net_send_lat, net_ud_send, net_ud_lat;
 
 /** The device that all ends of this process open. */

@@ -146,6 +146,17 @@ read_step(struct lane_end *e, uint64_t now, bool more)
 	return bulk_step(e, more, CRPC_RDMA_READ);
 }
 
+/* A look at the completion queue while nothing is under way. */
+static uint32_t
+poll_step(struct lane_end *e, uint64_t now, bool more)
+{
+	uint32_t sends = 0, recvs = 0, number;
+
+	message_poll(e, &sends, &recvs, &number);
+	return !e->server && more;
+}
+
+NET_WAY(net_poll, raw, "poll", LANE_LATENCY, poll_step);
 NET_WAY(net_write_imm, raw, "write_imm", LANE_RATE, rate_step);
 NET_WAY(net_write_imm_lat, raw, "write_imm_lat", LANE_LATENCY, lat_step);
 NET_WAY(net_write, raw, "write", LANE_BYTES, write_step);

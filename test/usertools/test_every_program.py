@@ -125,7 +125,8 @@ def calibration(source, tools):
     tool = runpy.run_path(os.path.join(tools, 'crpc-calibrate'))
     for file, names in (('copyrpc_instructions', {'CALL_OF_16': 'calls_8x16', 'CALL_OF_1': 'calls_1x1'}),
                         ('instructions_kv', {'OPERATION': 'kv_local', 'OPERATION_DEPTH_4': 'kv_local_depth_4',
-                                             'TWO_RANKS_DEPTH_4': 'kv_two_ranks_depth_4'})):
+                                             'TWO_RANKS_DEPTH_4': 'kv_two_ranks_depth_4', 'IDLE': 'kv_idle',
+                                             'IDLE_TWO_RANKS': 'kv_idle_two_ranks'})):
         with open(os.path.join(source, 'test/golden', file + '.json')) as f:
             golden = json.load(f)['per_message']
         for name, counted in names.items():
