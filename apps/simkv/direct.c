@@ -56,7 +56,7 @@ sim_client_turn(struct sim_client *k)
 }
 
 static void
-wake_client(void *client, uint64_t now_ns)
+wake_client(void *client, uint64_t now_ns, bool received)
 {
 	struct sim_client *k = client;
 

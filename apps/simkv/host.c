@@ -375,11 +375,11 @@ sim_actor_turn(struct sim_actor *a)
 
 /* A completion was written: an idle daemon finds it. */
 static void
-wake_daemon(void *host, uint64_t now_ns)
+wake_daemon(void *host, uint64_t now_ns, bool received)
 {
 	struct sim_host *h = host;
 
-	h->landed++;
+	h->landed += received;
 	sim_wake(&h->turn, crpc_max(now_ns, sim_ns(h->free)));
 }
 

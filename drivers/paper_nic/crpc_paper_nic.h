@@ -244,11 +244,13 @@ void crpc_paper_advance(struct crpc_paper *net, uint64_t now_ns);
  * @param dev
  *   The device.
  * @param fn
- *   The function; it gets the time, and must not call the fabric. NULL: none.
+ *   The function; it gets the time and whether a message came, and must not call the fabric.
+ *   NULL: none.
  * @param arg
  *   Its own.
  */
-void crpc_paper_on_cqe(struct crpc_rdma *dev, void (*fn)(void *arg, uint64_t now_ns), void *arg);
+void crpc_paper_on_cqe(struct crpc_rdma *dev,
+	void (*fn)(void *arg, uint64_t now_ns, bool received), void *arg);
 
 /** Let posts of a device take so many requests from now on; UINT32_MAX: no limit of its own. */
 void crpc_paper_post_limit(struct crpc_rdma *dev, uint32_t requests);

@@ -132,7 +132,7 @@ struct crpc_paper_dev {
 	struct paper_dci dci[CRPC_RDMA_DCIS_MAX];
 	uint32_t dci_key;
 	uint64_t recv_cq;
-	void (*on_cqe)(void *arg, uint64_t now_ns);
+	void (*on_cqe)(void *arg, uint64_t now_ns, bool received);
 	void *on_cqe_arg;
 };
 

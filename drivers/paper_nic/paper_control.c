@@ -123,7 +123,8 @@ paper_close(struct crpc_rdma *base)
 }
 
 void
-crpc_paper_on_cqe(struct crpc_rdma *base, void (*fn)(void *arg, uint64_t now_ns), void *arg)
+crpc_paper_on_cqe(struct crpc_rdma *base, void (*fn)(void *arg, uint64_t now_ns, bool received),
+	void *arg)
 {
 	struct crpc_paper_dev *dev = (struct crpc_paper_dev *)base;
 

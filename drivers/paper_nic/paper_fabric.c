@@ -56,7 +56,8 @@ cq_push(struct crpc_paper_queue *q, struct paper_cqe cqe)
 	/* there is room: cq_reserved counts all requests and receives, and a queue breaks once */
 	dev->cq[dev->tail++ & dev->cq_mask] = cqe;
 	if (dev->on_cqe != NULL)
-		dev->on_cqe(dev->on_cqe_arg, dev->net->now_ns);
+		dev->on_cqe(dev->on_cqe_arg, dev->net->now_ns,
+			cqe.cqe.type == CRPC_RDMA_CQE_RECV);
 }
 
 void

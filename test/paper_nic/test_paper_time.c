@@ -23,7 +23,7 @@ static const char *card; /* Of 1 and 2; NULL: each has its own. */
 static uint64_t woken;
 
 static void
-wake(void *arg, uint64_t now_ns)
+wake(void *arg, uint64_t now_ns, bool received)
 {
 	(void)arg;
 	woken = now_ns;
