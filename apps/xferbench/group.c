@@ -222,8 +222,8 @@ xb_group_add(struct xb_run *run, struct app_group *g, const struct app_case *c)
 	const struct app_way *way = xb_ways[c->transport];
 	struct xb_lane *l;
 
-	/* Cores of two hosts share no memory, and the TCP lane uses the loopback device. */
-	if ((c->transport == XB_MEMCPY_TWO || c->transport == XB_BULK_TCP) && !run->party->one_host)
+	/* Cores of two hosts share no memory. */
+	if (c->transport == XB_MEMCPY_TWO && !run->party->one_host)
 		return NULL;
 	l = (struct xb_lane *)app_group_add(g, way, sizeof(*l));
 	if (l == NULL)

@@ -34,11 +34,12 @@ EOT
 
 SHORT='--verify --repeat 2 --slice-ms 5 --chunk 64Ki'
 # shellcheck disable=SC2086 # lists
-xfer all 120 $SHORT --size 64Ki,1Mi --transport bulk,memcpy,zmq_tcp,tensor_net,tensor_net_bf16 \
+xfer all 120 $SHORT --size 64Ki,1Mi --transport bulk,bulk_tcp,memcpy,zmq_tcp,tensor_net,tensor_net_bf16 \
 	--path eager,rendezvous,rendezvous_read || fail "two hosts: mpirun ended with $?"
 [ "$(cat "$TMP"/host.* | sort -u | wc -l)" = 2 ] || fail "hosts: $(cat "$TMP"/host.*)"
 check_rows all 'all(x["ranks"] == 2 and x["hosts"] == 2 for x in r)' 'len({x["lcores"] for x in r}) == 1' \
 	'len([x for x in r if x["transport"] == "bulk"]) == 6' \
+	'len([x for x in r if x["transport"] == "bulk_tcp"]) == 2' \
 	'len([x for x in r if x["transport"] == "zmq_tcp"]) == 2' \
 	'len([x for x in r if x["transport"] == "tensor_net_bf16"]) == 2' \
 	'any({"time_post", "time_wire", "time_unpack", "time_consume"} <= set(x) for x in r)'
