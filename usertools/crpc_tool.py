@@ -12,7 +12,6 @@ import subprocess
 import sys
 
 NAME = os.path.basename(sys.argv[0])
-RENAMED = {'--passes': '--repeat'}
 HERE = os.path.dirname(os.path.realpath(__file__))
 
 
@@ -32,9 +31,6 @@ def version():
 
 def run(main):
     """Run main() and exit with its status; what goes wrong outside the program is one line."""
-    for arg in sys.argv[1:]:
-        if arg.split('=')[0] in RENAMED:
-            fail(f"{arg.split('=')[0]} has another name since 0.2; use {RENAMED[arg.split('=')[0]]}")
     if '--version' in sys.argv[1:]:
         print(NAME, version())
         sys.exit(0)
@@ -54,7 +50,7 @@ def run(main):
 
 
 # What says which case a row measured, in this order; the rest of a row is conditions and results.
-CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'record', 'tuned', 'transport', 'backend', 'path',
+CASE = ('app', 'layer', 'bench', 'pattern', 'method', 'mode', 'record', 'transport', 'backend', 'path',
         'place', 'ranks', 'hosts', 'nodes', 'daemons', 'rank', 'daemon', 'clients', 'active', 'endpoints',
         'size', 'burst', 'depth', 'slots', 'chunk', 'window', 'rails', 'segments', 'ops', 'fused', 'compute',
         'both_directions', 'engine', 'unpack', 'page_size', 'keys', 'key_size', 'value_size', 'scan',
@@ -114,14 +110,13 @@ def modes_text(found):
 SCHEMA = 1
 KEYS = {'schema': int, 'app': str, 'version': str, 'commit': str, 'record': str, 'cpu': str, 'lcores': str,
         'state': str, 'steal_pct': float, 'away_pct': float, 'noisy': bool}
-TARGET = {'target': str, 'value': (float, type(None)), 'bound': float, 'at_most': bool, 'verdict': str}
 
 
 def wrong(row):
     """What of a row is not as doc/protocol/results.md says; None: nothing."""
     if row.get('schema') != SCHEMA:
         return f'schema: expected {SCHEMA}, found {row.get("schema")}'
-    for key, kind in {**KEYS, **(TARGET if row.get('record') == 'target' else {})}.items():
+    for key, kind in KEYS.items():
         if not isinstance(row.get(key), kind):
             return f'{key}: found {row.get(key)!r}'
     if row['state'] not in ('near', 'far', 'mixed'):

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * The binary form of a history of a key-value store, as benchkv --history writes it and
- * usertools/crpc-lincheck reads it; doc/protocol/history.md is the specification.
+ * A history of a key-value store in memory, and in its binary form, as benchkv --history writes it
+ * and usertools/crpc-lincheck reads it; doc/protocol/history.md is the specification.
  *
  * The file is mapped while it is written: an operation stands in it from its call on, so that a
  * process that is killed leaves all that it asked. All words are little endian.
@@ -22,6 +22,9 @@ enum app_history_kind {
 	APP_HISTORY_GET,
 	APP_HISTORY_DEL,
 	APP_HISTORY_CAS,
+	APP_HISTORY_SNAPSHOT, /**< The value at one moment is kept for the next restart. */
+	APP_HISTORY_RESTART,  /**< The value is the one that was kept last. */
+	APP_HISTORY_KINDS,
 };
 
 /** What came of it. */
@@ -47,15 +50,16 @@ struct app_history_head {
 struct app_history_op {
 	uint64_t key;
 	uint64_t call;     /**< ns of a clock that all clients share. */
-	uint64_t ret;
+	uint64_t ret;      /**< When the answer was there; of one that is open nothing. */
 	uint64_t value;    /**< PUT, CAS: to write. */
 	uint64_t expected; /**< CAS; 0: no value. */
 	uint64_t found;    /**< GET, failed CAS; 0: no value. */
 	uint32_t client;
 	uint8_t kind;      /**< enum app_history_kind. */
 	uint8_t state;     /**< enum app_history_state. */
-	uint16_t zero;
-	uint64_t zero2;
+	uint8_t every_key; /**< SNAPSHOT, RESTART: 1: of every key. */
+	uint8_t zero;
+	uint64_t line; /**< 0; of one that was read, where it stood. */
 };
 
 _Static_assert(sizeof(struct app_history_head) == 64, "file format");

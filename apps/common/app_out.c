@@ -39,9 +39,6 @@ app_out_open(struct app_out *out, const char *app, const char *where, const char
 void
 app_out_close(struct app_out *out, bool interrupted)
 {
-	if (out->targets != 0)
-		printf("\n%u of %u targets pass, %u miss\n", out->passed, out->targets,
-			out->missed);
 	if (out->json != NULL)
 		fclose(out->json);
 	json_decref(out->common);
@@ -530,58 +527,4 @@ app_out_progress(const char *what, uint64_t done, uint64_t all)
 		fprintf(stderr, "\r%s: round %lu of %lu", what, (unsigned long)done,
 			(unsigned long)all);
 	fflush(stderr);
-}
-
-/* ---- targets; a text that is indented belongs to the one above ---- */
-
-static const char *
-verdict_of(const struct app_target *t, bool noisy)
-{
-	if (t->value < 0)
-		return t->unmeasured != NULL ? t->unmeasured : "not measured";
-	if (noisy && !t->counted)
-		return "noisy";
-	if (t->at_most ? t->value <= t->bound : t->value >= t->bound)
-		return "pass";
-	return t->bounded ? "bounded" : "miss";
-}
-
-int
-app_out_target(struct app_out *out, const struct app_trial *trial, const struct app_target *t)
-{
-	const char *verdict = verdict_of(t, trial->noisy), *why = t->why ? t->why : "";
-	json_t *row = app_row(out, "target", trial);
-	char value[32] = "-", text[512];
-
-	if (t->value >= 0)
-		snprintf(value, sizeof(value), "%.4g", t->value);
-	snprintf(text, sizeof(text), "%-12s %8s %-3s %s %-7.4g %s%s%s", verdict, value,
-		t->unit != NULL ? t->unit : "", t->at_most ? "<=" : ">=", t->bound, t->what,
-		why[0] != '\0' ? ": " : "", why);
-	app_out_text(38, text);
-	out->targets++;
-	out->passed += strcmp(verdict, "pass") == 0;
-	out->missed += strcmp(verdict, "miss") == 0;
-	app_row_set(row, "{s:s,s:o,s:f,s:b,s:s,s:s*}", "target", t->what + strspn(t->what, " "),
-		"value", t->value < 0 ? json_null() : json_real(t->value), "bound", t->bound,
-		"at_most", t->at_most, "verdict", verdict, "why", t->why);
-	json_object_update(row, out->common);
-	return app_json_write(out->json, row);
-}
-
-int
-app_out_targets(struct app_out *out, const struct app_trial *trial, const struct app_target *table,
-	uint32_t n, void (*fill)(const void *arg, struct app_target *t), const void *arg)
-{
-	struct app_target t;
-	int rc = 0;
-
-	for (uint32_t i = 0; i < n && rc == 0; i++) {
-		t = table[i];
-		if (t.what == NULL)
-			continue;
-		fill(arg, &t);
-		rc = app_out_target(out, trial, &t);
-	}
-	return rc;
 }

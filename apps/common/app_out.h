@@ -40,7 +40,6 @@ struct app_out {
 	const char *lcores;
 	json_t *common; /**< Keys of each row; NULL: none. */
 	FILE *json;     /**< NULL: none. */
-	uint32_t targets, passed, missed;
 };
 
 /**
@@ -54,7 +53,7 @@ struct app_out {
 int app_out_open(struct app_out *out, const char *app, const char *where, const char *lcores,
 	const char *json);
 
-/** Print how many targets pass; close the file; report on stderr if the run was interrupted. */
+/** Close the file; report on stderr if the run was interrupted. */
 void app_out_close(struct app_out *out, bool interrupted);
 
 /** A new row, with the keys that all rows have. */
@@ -111,28 +110,5 @@ void app_out_text(uint32_t indent, const char *text);
 
 /** On a terminal: "what: round 3 of 60", in a line that the next one overwrites. */
 void app_out_progress(const char *what, uint64_t done, uint64_t all);
-
-/** A figure and its bound. */
-struct app_target {
-	const char *what;
-	int of; /**< What it is made of, for the function that fills it. */
-	double bound;
-	bool at_most;         /**< Else at least. */
-	uint32_t other, mine; /**< Lane that another one is compared with, likewise. */
-	double value;         /**< Below 0: not measured. */
-	bool counted;         /**< A count: it does not depend on how quiet the machine was. */
-	bool bounded; /**< Where it misses: something that we cannot change keeps it from more. */
-	const char *unit;       /**< NULL: none. */
-	const char *unmeasured; /**< The verdict without a value; NULL: "not measured". */
-	const char *why;        /**< What explains the value; NULL: nothing. */
-};
-
-/** Print a target and its verdict; append it to the file as well. 0, -EIO or -ENOMEM. */
-int app_out_target(struct app_out *out, const struct app_trial *trial, const struct app_target *t);
-
-/** The same of a table, of which fill() finds the values; entries without a text are left out. */
-int app_out_targets(struct app_out *out, const struct app_trial *trial,
-	const struct app_target *table, uint32_t n,
-	void (*fill)(const void *arg, struct app_target *t), const void *arg);
 
 #endif

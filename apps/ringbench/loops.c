@@ -7,6 +7,9 @@
  * transport fills, reads and echoes in its best way: in place where it can, through a buffer of its
  * caller where it cannot. Every word of a message is written by its sender and read by its
  * receiver.
+ *
+ * On the ring whose replies overwrite their requests a reply is the request with each word raised
+ * by one, so that a check distinguishes it from an untouched request.
  */
 #include <errno.h>
 
@@ -17,6 +20,7 @@
 #include "app_msg.h"
 #include "crpc_clock.h"
 #include "crpc_mem.h"
+#include "crpc_spsc_duplex.h"
 #include "crpc_spsc_inline.h"
 #include "crpc_spsc_onesided.h"
 #include "rb.h"
@@ -42,6 +46,8 @@ enum kind {
 struct end {
 	struct crpc_spsc_prod p;
 	struct crpc_spsc_cons c;
+	struct crpc_spsc_duplex_client client;
+	struct crpc_spsc_duplex_server server;
 	struct rte_ring *out, *in;
 	uint32_t burst;
 	uint32_t inflight;
@@ -76,7 +82,7 @@ kind_onesided(enum kind k)
 INLINE bool
 kind_lone(enum kind k)
 {
-	return k == K_FF_ALIGNED || k == K_ONE_ALIGNED;
+	return k == K_FF_ALIGNED || k == K_ONE_ALIGNED || k == K_LONE;
 }
 
 INLINE void *
@@ -169,6 +175,76 @@ ours_echo(struct end *e, enum crpc_spsc_variant v, uint32_t esize, uint32_t n)
 	}
 	crpc_spsc_inline_release(&e->c, v, esize);
 	return got;
+}
+
+/* ---- ours, whose replies overwrite their requests ---- */
+
+INLINE uint32_t
+duplex_tx(struct end *e, uint32_t esize, uint32_t n)
+{
+	void *first;
+
+	n = crpc_spsc_duplex_reserve(&e->client, esize, n, &first);
+	for (uint32_t i = 0; i < n; i++)
+		app_msg_fill(nth(first, i, esize), esize, e->tx_seq + i);
+	crpc_spsc_duplex_commit(&e->client, n);
+	return n;
+}
+
+INLINE uint32_t
+duplex_rx(struct end *e, uint32_t esize, uint32_t n, bool check)
+{
+	void *first;
+
+	n = crpc_spsc_duplex_poll(&e->client, esize, n, &first);
+	for (uint32_t i = 0; i < n; i++)
+		use(e, nth(first, i, esize), esize, check);
+	if (n != 0)
+		crpc_spsc_duplex_release(&e->client);
+	return n;
+}
+
+INLINE uint32_t
+duplex_echo(struct end *e, uint32_t esize, uint32_t n)
+{
+	void *first;
+
+	n = crpc_spsc_duplex_recv(&e->server, esize, n, &first);
+	for (uint32_t i = 0; i < n; i++)
+		app_msg_raise(nth(first, i, esize), esize);
+	if (n != 0)
+		crpc_spsc_duplex_answer(&e->server, n);
+	return n;
+}
+
+INLINE uint32_t
+lone_tx(struct end *e, uint32_t esize)
+{
+	app_msg_fill(crpc_spsc_lone_reserve(&e->client, esize), esize, e->tx_seq);
+	crpc_spsc_lone_commit(&e->client, esize);
+	return 1;
+}
+
+INLINE uint32_t
+lone_rx(struct end *e, uint32_t esize, bool check)
+{
+	void *msg = crpc_spsc_lone_poll(&e->client, esize);
+
+	if (msg != NULL)
+		use(e, msg, esize, check);
+	return msg != NULL;
+}
+
+INLINE uint32_t
+lone_echo(struct end *e, uint32_t esize)
+{
+	void *msg = crpc_spsc_lone_recv(&e->server, esize);
+
+	if (msg == NULL)
+		return 0;
+	app_msg_raise(msg, esize);
+	crpc_spsc_lone_answer(&e->server);
+	return 1;
 }
 
 /* ---- rte_ring through a buffer of the caller ---- */
@@ -274,6 +350,8 @@ INLINE uint32_t
 tx(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
 	n = kind_ours(k)        ? ours_tx(e, (enum crpc_spsc_variant)k, esize, n)
+		: k == K_DUPLEX ? duplex_tx(e, esize, n)
+		: k == K_LONE   ? lone_tx(e, esize)
 		: k == K_RTE_ZC ? zc_tx(e, esize, n)
 				: rte_tx(e, esize, n);
 	e->tx_seq += n;
@@ -284,6 +362,8 @@ INLINE uint32_t
 rx(struct end *e, enum kind k, uint32_t esize, uint32_t n, bool check)
 {
 	return kind_ours(k)     ? ours_rx(e, (enum crpc_spsc_variant)k, esize, n, check)
+		: k == K_DUPLEX ? duplex_rx(e, esize, n, check)
+		: k == K_LONE   ? lone_rx(e, esize, check)
 		: k == K_RTE_ZC ? zc_rx(e, esize, n, check)
 				: rte_rx(e, esize, n, check);
 }
@@ -292,15 +372,17 @@ INLINE uint32_t
 echo(struct end *e, enum kind k, uint32_t esize, uint32_t n)
 {
 	return kind_ours(k)     ? ours_echo(e, (enum crpc_spsc_variant)k, esize, n)
+		: k == K_DUPLEX ? duplex_echo(e, esize, n)
+		: k == K_LONE   ? lone_echo(e, esize)
 		: k == K_RTE_ZC ? zc_echo(e, esize, n)
 				: rte_echo(e, esize, n);
 }
 
-/* Set by the first lcore when the time is over; the clock is looked at every 64 turns. */
+/* The clock is looked at rarely: every few microseconds, also where a turn is one empty poll. */
 INLINE bool
-over(struct end *e, uint64_t end, uint32_t *turn)
+over(enum kind k, uint64_t end, uint32_t *turn)
 {
-	return (++*turn & 63) == 0 && crpc_clock_ticks() >= end;
+	return (++*turn & (kind_lone(k) ? 1023 : 63)) == 0 && crpc_clock_ticks() >= end;
 }
 
 /* Each has its end by value: nothing else has its address, so it lies in registers. */
@@ -330,7 +412,7 @@ client(struct end local, enum kind k, uint32_t esize, uint32_t burst, bool check
 			if (kind_onesided(k))
 				crpc_spsc_onesided_credit(&e->p, n);
 		}
-	} while (!over(e, end, &turn));
+	} while (!over(k, end, &turn));
 	crpc_store_relaxed(&e->s->done, done);
 	return e->bad;
 }
@@ -363,7 +445,7 @@ producer(struct end local, enum kind k, uint32_t esize, uint32_t burst, uint64_t
 
 	do
 		tx(e, k, esize, burst);
-	while (!over(e, end, &turn));
+	while (!over(k, end, &turn));
 }
 
 INLINE uint64_t
@@ -413,7 +495,7 @@ run(struct end *e, enum kind k, uint32_t esize, bool check, uint64_t end)
 	WHAT(K_LAMPORT)                                                                            \
 	WHAT(K_FF)                                                                                 \
 	WHAT(K_FF_ALIGNED)                                                                         \
-	WHAT(K_ONE) WHAT(K_ONE_ALIGNED) WHAT(K_RTE) WHAT(K_RTE_ZC)
+	WHAT(K_ONE) WHAT(K_ONE_ALIGNED) WHAT(K_DUPLEX) WHAT(K_LONE) WHAT(K_RTE) WHAT(K_RTE_ZC)
 #define RUN(kind, size)                                                                            \
 	static crpc_noinline void run_##kind##_##size(struct end *e, uint64_t end)                 \
 	{                                                                                          \
@@ -515,14 +597,15 @@ rb_ring_run(struct rb_slice *s, int side)
 		.burst = c->burst,
 		.inflight = c->inflight,
 		.esize = c->size,
+		.rx_seq = kind_duplex(k),
 		.first = side == 0,
 		.stream = c->pattern == RB_STREAM,
 		.s = s};
 
-	if (kind_duplex(k)) {
-		rb_duplex_run(s, side);
-		return;
-	}
+	if (kind_duplex(k) && side == 0)
+		crpc_spsc_duplex_client_attach(&e.client, s->to, s->len);
+	else if (kind_duplex(k))
+		crpc_spsc_duplex_server_attach(&e.server, s->to, s->len);
 	if (kind_ours(k)) {
 		crpc_spsc_prod_attach(&e.p, out, s->len);
 		crpc_spsc_cons_attach(&e.c, in, s->len);

@@ -4,8 +4,8 @@
 
 /*
  * ringbench: what its files share. main.c reads options, plans and runs, env.c prints what a line
- * costs, lane.c measures and makes rows, loops.c and duplex.c hold the timed loops of the
- * rings, nodes.c those of flux and mesh.
+ * costs, lane.c measures and makes rows, loops.c holds the timed loops of the rings, nodes.c
+ * those of flux and mesh.
  */
 
 #include "app_lane.h"
@@ -87,8 +87,6 @@ rb_lazy(uint32_t depth)
 int rb_ring_open(struct rb_slice *s);
 void rb_ring_close(struct rb_slice *s);
 void rb_ring_run(struct rb_slice *s, int side);
-/* duplex.c: rpc and latency on the ring whose replies overwrite their requests. */
-void rb_duplex_run(struct rb_slice *s, int side);
 
 /* nodes.c: flux and mesh; one call per lcore. */
 int rb_nodes_open(struct rb_slice *s);

@@ -3,7 +3,6 @@
  * Lanes of calls. A slice: all clients warm up, call for a while, and wait for what is open; the
  * server answers until that is over.
  */
-#include <math.h>
 #include <stdlib.h>
 
 #include "app_fail.h"
@@ -341,12 +340,6 @@ call_run(struct app_group *g)
 	return rc;
 }
 
-double
-call_median(const struct app_group *g, uint32_t lane, enum lane_series series)
-{
-	return lane < g->n ? app_series_median(&g->lane[lane]->series[series], g->trial.state) : 0;
-}
-
 bool
 call_hist(const struct app_group *g, const struct app_lane *l, struct crpc_hist *hist)
 {
@@ -357,94 +350,4 @@ call_hist(const struct app_group *g, const struct app_lane *l, struct crpc_hist 
 		if (g->trial.state == APP_STATE_MIXED || i == (uint32_t)g->trial.state)
 			crpc_hist_merge(hist, &mine[i]);
 	return hist->count != 0;
-}
-
-/* ---- targets ---- */
-
-/* ns of a call of a lane; 0: it has no figure. */
-static double
-call_ns(const struct app_group *g, uint32_t lane)
-{
-	double v = call_median(g, lane, LANE_VALUE);
-
-	return v > 0 && ((const struct call_lane *)g->lane[lane])->unit == LANE_RATE ? 1e3 / v : v;
-}
-
-static double
-ledger_value(const struct call_lane *l, enum call_of of)
-{
-	static const enum lane_count counts[] = {
-		LANE_DOORBELLS, LANE_WQEBBS, LANE_CQES, LANE_PCIE_BYTES, LANE_READS};
-	uint64_t a = l->sum[0].n[counts[of - CALL_DOORBELL]];
-	uint64_t b = l->sum[1].n[counts[of - CALL_DOORBELL]];
-	double n = (double)l->calls;
-
-	if (l->calls == 0 || (of == CALL_PCIE && !l->sum[0].card))
-		return -1;
-	return of == CALL_PCIE ? (double)crpc_max(a, b) / n
-			     : (double)(a + b) / (of == CALL_READ ? 1 : n);
-}
-
-static void
-target_fill(const void *group, struct app_target *t)
-{
-	const struct app_group *g = group;
-	double mine = call_ns(g, 0), other = call_ns(g, t->other), value;
-
-	t->counted = t->of >= CALL_DOORBELL;
-	t->value = -1;
-	if (!(mine > 0) || !(other > 0))
-		return;
-	switch ((enum call_of)t->of) {
-	case CALL_RATE:
-		value = call_median(g, 0, LANE_VALUE);
-		break;
-	case CALL_LINE:
-		value = mine / app_series_line_ns(&g->lane[0]->series[LANE_VALUE], g->trial.state);
-		break;
-	case CALL_BETTER:
-		value = other / mine;
-		break;
-	case CALL_TIME:
-		value = mine / other;
-		break;
-	case CALL_COST:
-		value = call_median(g, t->other, LANE_COST) / call_median(g, 0, LANE_COST);
-		break;
-	default:
-		t->value = ledger_value((const struct call_lane *)g->lane[0], (enum call_of)t->of);
-		return;
-	}
-	t->value = isfinite(value) && value > 0 ? value : -1;
-}
-
-/* Measure all, then print: the verdicts stand together at the end. */
-int
-call_targets(struct rpb_run *run, const struct call_goals *goals, uint32_t n)
-{
-	struct app_group *g = calloc(n, sizeof(*g));
-	uint32_t done;
-	struct app_case c;
-	int rc = g == NULL ? -EIO : 0;
-
-	for (done = 0; done < n && rc == 0 && !app_party_stopped(run->party); done++) {
-		g[done] = call_group(run);
-		for (uint32_t k = 0; k < CRPC_DIM(goals->lane); k++) {
-			c = goals[done].lane[k];
-			c.clocked = goals[done].clocked;
-			if (c.size != 0)
-				call_add(run, &g[done], &c);
-		}
-		rc = g[done].n == 0 ? 0 : app_group_run(&g[done]);
-	}
-	printf("\ntargets\n");
-	for (uint32_t i = 0; i < done; i++) {
-		if (rc == 0)
-			rc = app_out_targets(&run->party->out, &g[i].trial, goals[i].target,
-				CRPC_DIM(goals->target), target_fill, &g[i]);
-		app_group_fini(&g[i]);
-	}
-	fflush(stdout);
-	free(g);
-	return rc;
 }

@@ -1,23 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Layer ipc: options, which lanes are compared with each other, rows and targets. */
+/* Layer ipc: options, which lanes are compared with each other, rows. */
 #include "app_fail.h"
 #include "lane.h"
 
-enum ipc_preset { PRESET_NONE, PRESET_TARGETS };
-
-/** What is compared. */
-enum ipc_transport { LANE_IPC, LANE_UNIX, LANE_PIPE, LANE_UCX, LANE_ZMQ_IPC, LANE_ZMQ_TCP };
-
 extern const struct lane_way lane_ipc, lane_unix, lane_pipe, lane_ucx, lane_zmq_ipc, lane_zmq_tcp;
 
-static const struct app_way *const ways[] = {
-	[LANE_IPC] = &lane_ipc.base,
-	[LANE_UNIX] = &lane_unix.base,
-	[LANE_PIPE] = &lane_pipe.base,
-	[LANE_UCX] = &lane_ucx.base,
-	[LANE_ZMQ_IPC] = &lane_zmq_ipc.base,
-	[LANE_ZMQ_TCP] = &lane_zmq_tcp.base,
-};
+static const struct app_way *const ways[] = {&lane_ipc.base, &lane_unix.base, &lane_pipe.base,
+	&lane_ucx.base, &lane_zmq_ipc.base, &lane_zmq_tcp.base};
 
 /* Where a peer's package was not there, its name and package remain. */
 #ifndef RPB_HAVE_UCX
@@ -29,7 +18,6 @@ const struct lane_way lane_zmq_tcp = {.base = {"zmq_tcp", "libzmq3-dev"}};
 #endif
 
 static const char *const modes[] = {"sync", "async", "oneway", NULL};
-static const char *const presets[] = {"none", "targets", NULL};
 
 static struct rpb_opt opt = {
 	.modes = {2, {LANE_SYNC, LANE_ASYNC}},
@@ -59,8 +47,6 @@ static const struct app_opt opts[] = {
 	APP_CPU_COUNTERS(&opt.counters, "call of the client's lcore"),
 	APP_FLAG("percentiles", &opt.percentiles,
 		"sync: also clock every call, in slices of their own"),
-	APP_PRESET(
-		&opt.preset, "targets: what has to be reached, with a verdict for each", presets),
 	APP_JSON(&opt.json),
 };
 
@@ -95,8 +81,9 @@ run_case(struct rpb_run *run, struct app_case *c)
 }
 
 static int
-run_all(struct rpb_run *run)
+ipc_run(void *arg)
 {
+	struct rpb_run *run = arg;
 	const struct app_list one = {1, {1}}, connected = {1, {opt.connected}};
 	struct app_case c = {0};
 	const struct app_axis axes[] = {{&opt.sizes, &c.size}, {&opt.depths, &c.depth},
@@ -122,9 +109,9 @@ run_all(struct rpb_run *run)
 static double
 ratio_ipc(const struct app_group *g, double figure, uint32_t mode)
 {
-	double mine = g->lane[0]->c->transport == LANE_IPC ? call_median(g, 0, LANE_VALUE) : 0;
+	double mine = app_series_median(&g->lane[0]->series[LANE_VALUE], g->trial.state);
 
-	if (!(mine > 0) || !(figure > 0))
+	if (g->lane[0]->way != &lane_ipc.base || !(mine > 0) || !(figure > 0))
 		return 0;
 	return mode == LANE_SYNC ? mine / figure : figure / mine;
 }
@@ -153,57 +140,12 @@ ipc_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 		app_row_counters(row, "counters_per_call", base->counter[0], (double)l->counted);
 }
 
-/* ---- targets ---- */
-
-/* Calls open where one client is to be as fast as it can: two bursts, which stay in the caches. */
-#define PIPE_BURST   32
-#define PIPE_DEPTH   (2 * PIPE_BURST)
-#define IDLE_CLIENTS 1024
-
-#define LANE(lane, how, n, act, deep, many)                                                        \
-	{                                                                                          \
-		.transport = (lane), .mode = (how), .clients = (n), .active = (act),               \
-		.depth = (deep), .burst = (many), .size = 32                                       \
-	}
-#define SYNC(lane)                       LANE(lane, LANE_SYNC, 1, 1, 1, 1)
-#define ASYNC(lane, n, act, deep, many)  LANE(lane, LANE_ASYNC, n, act, deep, many)
-#define ONEWAY(lane, n, act, deep, many) LANE(lane, LANE_ONEWAY, n, act, deep, many)
-
-static const struct call_goals goals[] = {
-	{.lane = {SYNC(LANE_IPC), SYNC(LANE_UCX)},
-		.target = {{"synchronous round trip, 32 bytes / line ping-pong", CALL_LINE, 1.5,
-				   true},
-			{"UCX posix round trip / ours", CALL_BETTER, 1.0, false, 1,
-				.unmeasured = "no peer"}}},
-	{.lane = {ASYNC(LANE_IPC, 1, 1, PIPE_DEPTH, PIPE_BURST),
-		 ASYNC(LANE_UCX, 1, 1, PIPE_DEPTH, PIPE_BURST),
-		 ONEWAY(LANE_UCX, 1, 1, PIPE_DEPTH, PIPE_BURST)},
-		.target = {{"1 client, 32 bytes, bursts of 32, M calls/s", CALL_RATE, 100, false},
-			{"the same / calls of UCX posix", CALL_BETTER, 5.0, false, 1,
-				.unmeasured = "no peer"},
-			{"the same / one-way messages of UCX posix", CALL_BETTER, 5.0, false, 2,
-				.unmeasured = "no peer"}}},
-	{.lane = {ASYNC(LANE_IPC, 16, 16, 4, 4), ASYNC(LANE_UCX, 16, 16, 4, 4)},
-		.target = {{"16 clients on one lcore, depth 4, M calls/s", CALL_RATE, 60, false}}},
-	{.lane = {ASYNC(LANE_IPC, 8, 8, 4, 4), ASYNC(LANE_IPC, IDLE_CLIENTS, 8, 4, 4)},
-		.target = {{"8 active of 1024 clients / 8 of 8: server time per call", CALL_COST,
-			1.3, true, 1}},
-		.clocked = true},
-};
-
-static int
-ipc_run(void *run)
-{
-	return opt.preset == PRESET_TARGETS ? call_targets(run, goals, CRPC_DIM(goals))
-					    : run_all(run);
-}
-
 const struct rpb_layer rpb_layer_ipc = {
 	.name = "ipc",
 	.what = "between two processes of a host, through shared memory",
 	.about = "Round trip and rate of calls between two processes, a server on the second\n"
 		 "lcore and all clients on the first, compared with what people use.\n",
-	RPB_TABLES(&opt, opts, ways, CRPC_DIM(ways)),
+	RPB_TABLES(&opt, opts, ways),
 	.check = ipc_check,
 	.run = ipc_run,
 	.row = ipc_row,

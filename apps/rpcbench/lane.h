@@ -178,37 +178,12 @@ struct call_lane {
 	uint64_t calls;                    /**< which had so many calls. */
 };
 
-/** What a target is made of: a group's first lane, and another one. */
-enum call_of {
-	CALL_RATE,     /**< The first one's figure. */
-	CALL_LINE,     /**< Its time / the line's ping-pong. */
-	CALL_BETTER,   /**< How many times faster it is than the other. */
-	CALL_TIME,     /**< Its time / that of the other. */
-	CALL_COST,     /**< The server's time per call in the other / in the first. */
-	CALL_DOORBELL, /**< From here on counts. Of both ends together, per call; */
-	CALL_WQEBB,
-	CALL_CQE,
-	CALL_PCIE, /**< of the dearer end; */
-	CALL_READ,
-};
-
-/** What has to be reached: figures of one group of lanes. */
-struct call_goals {
-	struct app_case lane[3];     /**< The first of size 0 ends them. */
-	struct app_target target[5]; /**< Likewise without a text. */
-	bool clocked;
-};
-
 /** A group, without lanes. */
 struct app_group call_group(struct rpb_run *run);
 /** Add a lane: NULL if this build lacks it. */
 struct call_lane *call_add(struct rpb_run *run, struct app_group *g, const struct app_case *c);
 /** Measure, print, free the lanes: 0 or -EIO. */
 int call_run(struct app_group *g);
-/** Measure goals and print a verdict per line: 0 or -EIO. */
-int call_targets(struct rpb_run *run, const struct call_goals *goals, uint32_t n);
-/** The median of a lane's series in the group's state; 0: none, or no such lane. */
-double call_median(const struct app_group *g, uint32_t lane, enum lane_series series);
 /** Percentiles of the calls in the group's state: false if there are none. */
 bool call_hist(const struct app_group *g, const struct app_lane *l, struct crpc_hist *hist);
 

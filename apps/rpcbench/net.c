@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Layers net and raw: options, which lanes are compared with each other, rows and targets. */
+/* Layers net and raw: options, which lanes are compared with each other, rows. */
 #include "app_fail.h"
 #include "crpc_log.h"
 #include "net.h"
-
-enum net_preset { PRESET_ORIGINAL, PRESET_TARGETS };
 
 #define RAW_DEPTH 1024u
 /** Limits of what a lane is asked for. */
@@ -12,16 +10,14 @@ enum net_preset { PRESET_ORIGINAL, PRESET_TARGETS };
 /** Bytes of a bulk transfer. */
 #define NET_BULK (1u << 20)
 
-/* Transports. Those of layer raw stand behind those of layer net, as its targets need both. */
-enum { NET_RC, NET_DC, NET_UDRPC, NET_RAW, NET_WRITE_IMM = NET_RAW, NET_WRITE_IMM_LAT };
-
-static const struct app_way *const ways[] = {&net_copyrpc_rc.base, &net_copyrpc_dc.base,
-	&net_udrpc.base, &net_write_imm.base, &net_write_imm_lat.base, &net_write.base,
-	&net_read.base, &net_send.base, &net_send_bf.base, &net_send_lat.base, &net_ud_send.base,
-	&net_ud_lat.base, &net_poll.base};
+static const struct app_way *const net_ways[] = {
+	&net_copyrpc_rc.base, &net_copyrpc_dc.base, &net_udrpc.base};
+static const struct app_way *const raw_ways[] = {&net_write_imm.base, &net_write_imm_lat.base,
+	&net_write.base, &net_read.base, &net_send.base, &net_send_bf.base, &net_send_lat.base,
+	&net_ud_send.base, &net_ud_lat.base, &net_poll.base};
 
 static const char *const arrivals[] = {"imm", "memory", NULL};
-static const char *const presets[] = {"original", "targets", NULL};
+static const char *const presets[] = {"original", NULL};
 
 static struct rpb_opt opt = {
 	.sizes = {1, {32}},
@@ -39,9 +35,7 @@ static struct rpb_opt raw_opt = {.sizes = {1, {32}}, .length = APP_LENGTH_DEFAUL
 static const struct app_opt net_opts[] = {
 	APP_TRANSPORT(&opt.transports, "calls; without it all that are built", rpb_transports),
 	APP_PRESET(&opt.preset,
-		"original: 1x1, 1x32 and 8x256, unless endpoints or depth are given; targets: what "
-		"has to be reached, with a verdict for each",
-		presets),
+		"original: 1x1, 1x32 and 8x256, unless endpoints or depth are given", presets),
 	APP_OPT("endpoints", "N", &opt.clients, "connections, of one client", 1, NET_ENDPOINTS_MAX),
 	APP_OPT("active", "N", &opt.active, "endpoints with calls; without it all", 1,
 		NET_ENDPOINTS_MAX),
@@ -122,9 +116,9 @@ net_prepare(void *arg)
 }
 
 static bool
-is_copyrpc(const struct app_case *c)
+is_copyrpc(const struct app_way *way)
 {
-	return c->transport <= NET_DC;
+	return way == &net_copyrpc_rc.base || way == &net_copyrpc_dc.base;
 }
 
 /* Every transport, and of copyrpc every mode that was asked for, side by side. */
@@ -142,13 +136,15 @@ net_case(struct rpb_run *run, uint32_t endpoints, uint32_t depth, uint32_t size)
 		{&opt.flows, &c.flow}, {&opt.arrivals, &c.arrival}};
 	const uint32_t modes = opt.flushes.n * opt.flows.n * opt.arrivals.n;
 	struct call_lane *l;
+	bool copyrpc;
 	size_t used;
 
 	for (uint32_t at = 0; app_axes_set(axes, CRPC_DIM(axes), at); at++) {
-		if (!is_copyrpc(&c) && at % modes != 0)
+		copyrpc = is_copyrpc(net_ways[c.transport]);
+		if (!copyrpc && at % modes != 0)
 			continue;
 		l = call_add(run, &g, &c);
-		if (l == NULL || !is_copyrpc(&c))
+		if (l == NULL || !copyrpc)
 			continue;
 		used = strlen(l->base.text);
 		snprintf(l->base.text + used, sizeof(l->base.text) - used, ", %s %s %s",
@@ -250,7 +246,7 @@ net_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 		c->mode == LANE_ONEWAY  ? "oneway"
 			: c->depth == 1 ? "sync"
 					: "async");
-	if (l->run->layer == &rpb_layer_net && is_copyrpc(c))
+	if (is_copyrpc(base->way))
 		app_row_set(row, "{s:s,s:s,s:s}", "flush", app_flush_names[c->flush], "flow",
 			app_flow_names[c->flow], "arrival", arrivals[c->arrival]);
 	app_row_series(row, keys[l->unit], &base->series[LANE_VALUE], &g->trial, units[l->unit]);
@@ -261,40 +257,6 @@ net_row(const struct app_group *g, const struct app_lane *base, json_t *row)
 			ledger(&l->sum[1], &none, l->calls));
 }
 
-/* ---- targets ---- */
-
-#define RING_TINY 4096u
-
-#define LANE(way, n, act, deep)                                                                    \
-	{                                                                                          \
-		.transport = (way), .clients = (n), .active = (act), .depth = (deep), .size = 32   \
-	}
-#define ONEWAY(how)                                                                                \
-	{                                                                                          \
-		.transport = NET_RC, .clients = 1, .active = 1, .depth = 64, .size = 32,           \
-		.mode = LANE_ONEWAY, .ring_size = RING_TINY, .flow = (how)                         \
-	}
-
-static const struct call_goals goals[] = {
-	{.lane = {LANE(NET_RC, 8, 8, 256), LANE(NET_WRITE_IMM, 1, 1, NET_DEPTH_MAX)},
-		.target = {{"8 x 256, 32 bytes: calls / raw WRITE_IMM, a WQE each", CALL_BETTER, 4,
-				   false, 1},
-			{"  doorbells per call", CALL_DOORBELL, 1. / 16, true, 0},
-			{"  WQE blocks per call", CALL_WQEBB, 1. / 8, true, 0},
-			{"  CQEs per call", CALL_CQE, 1. / 16, true, 0},
-			{"  PCIe bytes per call and side", CALL_PCIE, 160, true, 0}}},
-	{.lane = {LANE(NET_RC, 1, 1, 32), LANE(NET_UDRPC, 1, 1, 32)},
-		.target = {{"1 x 32: calls of copyrpc / of udrpc", CALL_BETTER, 3, false, 1}}},
-	{.lane = {LANE(NET_RC, 1, 1, 1), LANE(NET_WRITE_IMM_LAT, 1, 1, 1)},
-		.target = {{"1 x 1: round trip / of raw WRITE_IMM", CALL_TIME, 1.35, true, 1}}},
-	{.lane = {ONEWAY(CRPC_COPYRPC_FLOW_WINDOW), ONEWAY(CRPC_COPYRPC_FLOW_READ)},
-		.target = {{"one way, ring of 4 KiB: window / READ flow", CALL_BETTER, 1, false, 1},
-			{"  READs of the window's", CALL_READ, 0, true, 0}}},
-	{.lane = {LANE(NET_RC, 8, 8, 4), LANE(NET_RC, 1000, 8, 4)},
-		.target = {{"8 active of 1000 endpoints / 8 of 8: time per call", CALL_BETTER, 1.3,
-			true, 1}}},
-};
-
 static int
 net_run(void *arg)
 {
@@ -302,15 +264,8 @@ net_run(void *arg)
 	int rc = 0;
 
 	printf("machine: device %s, driver %s\n", device.name, device.driver);
-	for (uint32_t i = 0; opt.preset != PRESET_TARGETS && i < opt.sizes.n && rc == 0; i++)
+	for (uint32_t i = 0; i < opt.sizes.n && rc == 0; i++)
 		rc = net_cases(run, (uint32_t)opt.sizes.v[i]);
-	if (opt.preset != PRESET_TARGETS)
-		return rc;
-	rc = call_targets(run, goals, CRPC_DIM(goals));
-	app_out_text(38,
-		"counted                  <= 200     8 x 256: instructions of our own code per "
-		"call, by the tests copyrpc_instructions, copyrpc_instructions_nic");
-	fflush(stdout);
 	return rc;
 }
 
@@ -319,7 +274,7 @@ const struct rpb_layer rpb_layer_net = {
 	.what = "between nodes: copyrpc and udrpc, with what each call asks of the NIC",
 	.about = "Calls between two ends with a device context each: on two lcores, on one, or\n"
 		 "in two ranks under mpirun.\n",
-	RPB_TABLES(&opt, net_opts, ways, NET_RAW),
+	RPB_TABLES(&opt, net_opts, net_ways),
 	.device = true,
 	.prepare = net_prepare,
 	.run = net_run,
@@ -330,7 +285,7 @@ const struct rpb_layer rpb_layer_raw = {
 	.name = "raw",
 	.what = "single operations of the same NIC",
 	.about = "Single operations of the device, as layer net's calls are made of.\n",
-	RPB_TABLES(&raw_opt, raw_opts, &ways[NET_RAW], CRPC_DIM(ways) - NET_RAW),
+	RPB_TABLES(&raw_opt, raw_opts, raw_ways),
 	.device = true,
 	.prepare = net_prepare,
 	.run = raw_run,

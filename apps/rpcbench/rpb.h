@@ -65,8 +65,9 @@ struct rpb_layer {
 };
 
 /** What a layer's options are, and what its ways. */
-#define RPB_TABLES(options, table, list, n)                                                        \
-	.opt = options, .opts = table, .nopts = CRPC_DIM(table), .ways = list, .nways = n
+#define RPB_TABLES(options, table, list)                                                           \
+	.opt = options, .opts = table, .nopts = CRPC_DIM(table), .ways = list,                     \
+	.nways = CRPC_DIM(list)
 
 extern const struct rpb_layer rpb_layer_ipc, rpb_layer_tensor, rpb_layer_net, rpb_layer_raw;
 

@@ -16,8 +16,6 @@
 #define PASSES_MAX 1000
 #define WARM       2 /* passes that are not counted */
 #define SETTLE_NS  2000
-/* What has to be reached: the pass by reference, us. */
-#define TARGET_US 5.0
 /* bf16 has 8 bits of mantissa, one of which is implied, and rounds to the nearest. */
 #define HALF_ERROR (1.0 / 256)
 /* Of a result that was computed of exact elements, in f32. */
@@ -281,27 +279,6 @@ lane_add(const struct rpb_run *run, struct app_group *g, const struct app_way *w
 }
 
 static int
-targets(struct rpb_run *run, const struct app_group *g)
-{
-	struct app_target place = {"the array in place, total", 0, TARGET_US, true, .unit = "us"};
-	struct app_target half = {"bf16, greatest error of an element", 0, 100 * HALF_ERROR, true,
-		.counted = true, .unit = "%"};
-	const struct app_lane *l;
-	int rc = 0;
-
-	for (uint32_t i = 0; rc == 0 && i < g->n; i++) {
-		l = g->lane[i];
-		place.value = median(g, l, TENSOR_TOTAL);
-		half.value = 100 * ((const struct tensor_lane *)l)->report[0].loss.max;
-		if (l->series[TENSOR_TOTAL].n != 0 &&
-			(l->way == &tensor_f32.base || l->way == &tensor_bf16.base))
-			rc = app_out_target(&run->party->out, &g->trial,
-				l->way == &tensor_bf16.base ? &half : &place);
-	}
-	return rc;
-}
-
-static int
 run_size(struct rpb_run *run, uint64_t size)
 {
 	struct app_group g = {.party = run->party,
@@ -313,8 +290,6 @@ run_size(struct rpb_run *run, uint64_t size)
 	for (uint32_t i = 0; i < opt.transports.n; i++)
 		lane_add(run, &g, ways[opt.transports.v[i]], size);
 	rc = app_group_run(&g);
-	if (rc == 0)
-		rc = targets(run, &g);
 	app_group_fini(&g);
 	return rc;
 }
@@ -340,7 +315,7 @@ const struct rpb_layer rpb_layer_tensor = {
 		 "  raw_zmq_*                 ZeroMQ, bytes as they are\n"
 		 "  msgpack_bin_zmq_*         one msgpack binary over ZeroMQ\n"
 		 "  msgpack_elements_zmq_*    msgpack element by element over ZeroMQ\n",
-	RPB_TABLES(&opt, opts, ways, CRPC_DIM(ways)),
+	RPB_TABLES(&opt, opts, ways),
 	.check = check,
 	.run = tensor_run,
 };

@@ -117,28 +117,30 @@ clock_ns(void)
 	return clock_of->heap[0]->at;
 }
 
-static void
-put_first(struct history *h, uint64_t key, uint64_t value)
+/* What is there of a key at the begin, and the restarts of its host. */
+static const char *
+key_add(const struct sim_world *w, struct history *h, uint32_t id)
 {
-	h->op[h->n++] = (struct hist_op){.key = key,
+	struct app_history_op op = {.key = id,
 		.ret = 1,
+		.value = app_word(id, 0, 1),
 		.client = LOADER,
-		.kind = HIST_PUT,
-		.value = value,
-		.done = true,
-		.ok = true};
-}
+		.kind = APP_HISTORY_PUT,
+		.state = APP_HISTORY_OK};
+	const char *wrong = hist_add(h, &op, 0);
+	uint8_t key[CRPC_KV_KEY_MIN];
+	uint32_t owner;
 
-static void
-restart(struct history *h, uint64_t key, const struct sim_restart *r)
-{
-	h->op[h->n++] = (struct hist_op){.key = key,
-		.call = r->died,
-		.ret = r->back,
-		.client = LOADER,
-		.kind = HIST_RESTART,
-		.done = true,
-		.ok = true};
+	kv_key_write(key, sizeof(key), id);
+	owner = kv_owner(kv_hash(key, sizeof(key)), w->hosts);
+	op.kind = APP_HISTORY_RESTART;
+	for (uint32_t i = 0; i < w->restarts && wrong == NULL; i++) {
+		op.call = w->restart[i].died;
+		op.ret = w->restart[i].back;
+		if (owner == w->restart[i].host)
+			wrong = hist_add(h, &op, 0);
+	}
+	return wrong;
 }
 
 /* Operations, the keys' first values and the restarts of hosts. @return NULL, or what is wrong. */
@@ -146,27 +148,12 @@ static const char *
 history_make(const struct sim_world *w, struct history *h)
 {
 	const struct app_records *records = w->records;
-	uint32_t keys = w->load.keys.n;
-	uint8_t key[CRPC_KV_KEY_MIN];
 	const char *wrong = NULL;
-	bool skip;
 
-	*h = (struct history){
-		.op = calloc(records->head->ops + keys * (1u + w->restarts), sizeof(*h->op))};
-	if (h->op == NULL)
-		return "no memory for its history";
-	for (uint32_t id = 0; id < keys; id++) {
-		kv_key_write(key, sizeof(key), id);
-		put_first(h, id, app_word(id, 0, 1));
-		for (uint32_t i = 0; i < w->restarts; i++)
-			if (kv_owner(kv_hash(key, sizeof(key)), w->hosts) == w->restart[i].host)
-				restart(h, id, &w->restart[i]);
-	}
-	for (uint64_t i = 0; i < records->head->ops && wrong == NULL; i++) {
-		wrong = hist_op_read(&records->op[i], &h->op[h->n], &skip);
-		h->op[h->n].line = (uint32_t)i;
-		h->n += !skip;
-	}
+	for (uint32_t id = 0; id < w->load.keys.n && wrong == NULL; id++)
+		wrong = key_add(w, h, id);
+	for (uint64_t i = 0; i < records->head->ops && wrong == NULL; i++)
+		wrong = hist_add(h, &records->op[i], i);
 	return wrong == NULL && !hist_sort(h) ? "no memory for its history" : wrong;
 }
 
@@ -174,9 +161,9 @@ history_make(const struct sim_world *w, struct history *h)
 static void
 history_check(const struct sim_world *w, uint64_t *undecided, char why[256])
 {
-	struct wgl_report report;
-	struct history h;
+	struct history h = {0};
 	const char *wrong = history_make(w, &h);
+	struct wgl_report report;
 	enum wgl_verdict verdict;
 	size_t n;
 

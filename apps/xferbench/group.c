@@ -150,7 +150,6 @@ xb_begin(struct app_lane *l)
 		rc = slice_run(l, (uint64_t)(FIRST_MESSAGES * want / app_lane_ns(l) / 8) + 1);
 	if (rc != 0)
 		return rc;
-	memcpy(x->engine, l->c->report[1].engine, sizeof(x->engine) - 1);
 	x->memory = crpc_max(l->c->report[0].memory, l->c->report[1].memory);
 	x->usual = crpc_max((uint64_t)((double)l->c->messages * want / app_lane_ns(l)), 1);
 	return 0;

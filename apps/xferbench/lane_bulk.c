@@ -29,7 +29,6 @@ struct end {
 	struct crpc_unpack *engine;
 	uint8_t *device;     /* Memory of a GPU that messages end in; NULL: they end in ours. */
 	uint64_t proved;     /* So many messages, as what it has was copied to ours. */
-	const char *unpacks; /* Name of the engine. */
 };
 
 /* ---- a GPU ---- */
@@ -150,7 +149,6 @@ end_engine(struct app_lane *l, struct end *e, int side)
 	e->engine = xb_unpack_create(needed ? l->c->unpack : XB_BATCHED, which, arg);
 	if (e->engine == NULL)
 		return app_lane_fail(l, -errno, "engine: %s", crpc_log_last());
-	e->unpacks = xb_engine_names[which];
 #ifdef XB_HAVE_GPUDEV
 	if (which == XB_GPUDEV)
 		return end_device(l, e);
@@ -295,7 +293,6 @@ bulk_report(struct app_lane *l, int side)
 	r->count[XB_ZERO_COPY] = s->bytes_zero_copy;
 	crpc_bulk_stats_reset(e->wire.b);
 	r->memory = xb_wire_memory(&e->wire);
-	snprintf(r->engine, sizeof(r->engine), "%s", e->unpacks);
 }
 
 const struct xb_way xb_way_bulk = {

@@ -70,9 +70,30 @@ run_case(struct xb_run *run, const struct app_case *point)
 	return xb_group_run(&g);
 }
 
+/* --preset arrays: operations fused into a request, and one request for each, side by side. */
 static int
-run_all(struct xb_run *run)
+fused_operations(struct xb_run *run)
 {
+	struct app_group g = xb_group(run);
+	struct app_case p = xb_options_case(run->opt);
+
+	p.transport = XB_TENSOR;
+	p.path = XB_EAGER;
+	p.size = XB_OPS_SIZE;
+	p.depth = 1;
+	for (p.ops = 1; p.ops <= XB_OPS_MAX; p.ops *= 2)
+		/* Of one there is nothing to fuse. */
+		for (int separate = 0; separate < (p.ops == 1 ? 1 : 2); separate++) {
+			p.separate = separate != 0;
+			xb_group_add(run, &g, &p);
+		}
+	return xb_group_run(&g);
+}
+
+static int
+run_all(void *arg)
+{
+	struct xb_run *run = arg;
 	const struct xb_opt *o = run->opt;
 	struct app_case p = xb_options_case(o);
 	const struct app_axis axes[] = {{&o->directions, &p.both}, {&o->chunks, &p.chunk},
@@ -87,26 +108,16 @@ run_all(struct xb_run *run)
 			at++)
 			rc = run_case(run, &p);
 	}
-	return rc;
-}
-
-static int
-run_cases(void *arg)
-{
-	struct xb_run *run = arg;
-	const struct xb_opt *o = run->opt;
-
-	return o->preset == XB_TARGETS   ? xb_targets(run)
-		: o->preset == XB_ARRAYS ? xb_arrays(run)
-		: o->tune                ? xb_tune(run)
-					 : run_all(run);
+	return rc == 0 && o->preset == XB_ARRAYS && !app_party_stopped(run->party)
+		? fused_operations(run)
+		: rc;
 }
 
 static int
 run(const struct xb_opt *o)
 {
 	struct xb_run run = {.opt = o, .party = &party};
-	const struct app_bench bench = {"xferbench", o->json, memory_make, run_cases, &run};
+	const struct app_bench bench = {"xferbench", o->json, memory_make, run_all, &run};
 	int rc;
 
 	party.out.common = json_pack("{s:i,s:i}", "ranks", party.place == APP_PLACE_RANK ? 2 : 1,

@@ -14,7 +14,7 @@
 const char *const xb_path_names[] = {"eager", "rendezvous", "rendezvous_read", NULL};
 const char *const xb_engine_names[] = {"cpu", "dmadev", "gpudev", NULL};
 static const char *const directions[] = {"one", "both", NULL};
-static const char *const presets[] = {"none", "targets", "arrays", NULL};
+static const char *const presets[] = {"none", "arrays", NULL};
 
 static const char *transports[XB_TRANSPORTS + 1];
 static struct xb_opt opt;
@@ -45,10 +45,9 @@ static const struct app_opt opts[] = {
 	APP_LENGTH(&opt.length, ", at least one message", "lanes of a case"),
 	APP_VERIFY(&opt.verify, "the content of every slice, not only of each lane's first"),
 	APP_PRESET(&opt.preset,
-		"targets: what has to be reached, with a verdict for each; arrays: what "
-		"they cost compared with their bytes, and operations one by one or fused",
+		"arrays: what they cost compared with their bytes, and operations one by one or "
+		"fused",
 		presets),
-	APP_FLAG("tune", &opt.tune, "find the best chunk and window, and say why"),
 	APP_JSON(&opt.json),
 };
 
@@ -65,23 +64,18 @@ static const struct xb_opt usual = {
 	.depth = 1,
 	.ops = 1,
 };
+/* --preset arrays: arrays beside their bytes, which are moved by bulk and by memcpy. */
+static const struct app_list array_transports = {
+	4, {XB_TENSOR, XB_TENSOR_BF16, XB_BULK, XB_MEMCPY}};
 static const struct app_list array_sizes = {5, {4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20}};
-
-static bool
-has_arrays(const struct xb_opt *o)
-{
-	bool has = o->preset == XB_ARRAYS;
-
-	for (uint32_t i = 0; i < o->transports.n; i++)
-		has |= o->transports.v[i] >= XB_PLAIN;
-	return has;
-}
 
 static int
 check(const struct xb_opt *o)
 {
+	bool has_arrays = app_list_max(&o->transports) >= XB_PLAIN;
+
 	for (uint32_t i = 0; i < o->sizes.n; i++)
-		if (o->sizes.v[i] % sizeof(float) != 0 && has_arrays(o))
+		if (o->sizes.v[i] % sizeof(float) != 0 && has_arrays)
 			return app_fail_once("--size %" PRIu64
 					     " is not a multiple of 4, and arrays "
 					     "are of f32",
@@ -92,8 +86,6 @@ check(const struct xb_opt *o)
 					     "without nvcc; install CUDA and build again, or give "
 					     "cpu or dmadev",
 				xb_engine_names[o->engines.v[i]]);
-	if (o->tune && o->preset != XB_NONE)
-		return app_fail_once("--tune and --preset exclude each other; give one");
 	if (4 * xb_options_memory(o) > XB_MEMORY_MAX)
 		return app_fail_once("--size and --depth ask for %" PRIu64
 				     " MiB of buffers; at most "
@@ -111,6 +103,8 @@ xb_options_parse(struct xb_opt *o, int argc, char **argv)
 	opt = usual;
 	opt.sizes.n = 0;
 	rc = app_opt_parse(opts, CRPC_DIM(opts), argc, argv);
+	if (opt.preset == XB_ARRAYS && opt.transports.n == 0)
+		opt.transports = array_transports;
 	if (rc == 0)
 		rc = app_ways_choose(
 			&opt.transports, xb_ways, opt.transports.n == 0 ? XB_PLAIN : XB_TRANSPORTS);
@@ -143,10 +137,8 @@ xb_options_memory(const struct xb_opt *o)
 {
 	uint64_t most = app_list_max(&o->sizes);
 
-	if (o->preset == XB_TARGETS)
-		most = crpc_max(most, UINT64_C(64) << 20);
 	if (o->preset == XB_ARRAYS)
-		most = crpc_max(most, UINT64_C(64) << 10);
+		most = crpc_max(most, XB_OPS_SIZE);
 	return most * o->depth;
 }
 

@@ -18,23 +18,20 @@ found_room(const struct app_lane *l, uint64_t stopped, uint64_t chunks)
 }
 
 const char *
-xb_bound(const struct app_lane *l, char *buf, size_t len)
+xb_bound(const struct app_lane *l)
 {
 	const uint64_t *n = ((const struct xb_lane *)l)->count;
 	uint64_t most =
 		crpc_max(n[XB_BLOCKED_WINDOW], crpc_max(n[XB_BLOCKED_SLOTS], n[XB_BLOCKED_QUEUE]));
 
 	if (n[XB_CHUNKS] == 0 || found_room(l, most, n[XB_CHUNKS]))
-		snprintf(buf, len, "post: the sender found room for each chunk");
-	else if (most == n[XB_BLOCKED_QUEUE])
-		snprintf(buf, len, "wire: the device's queue was full");
-	else if (most == n[XB_BLOCKED_SLOTS])
-		snprintf(buf, len, "unpack: the receiver's slots were taken");
-	else if (l->c->path == XB_EAGER)
-		snprintf(buf, len, "unpack and wire: the window was full of unconsumed chunks");
-	else
-		snprintf(buf, len, "wire: the window was full");
-	return buf;
+		return "post: the sender found room for each chunk";
+	if (most == n[XB_BLOCKED_QUEUE])
+		return "wire: the device's queue was full";
+	if (most == n[XB_BLOCKED_SLOTS])
+		return "unpack: the receiver's slots were taken";
+	return l->c->path == XB_EAGER ? "unpack and wire: the window was full of unconsumed chunks"
+				      : "wire: the window was full";
 }
 
 /* Lanes on lib/bulk. */
@@ -81,7 +78,6 @@ xb_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 	const struct app_lane *limit = xb_group_find(g, XB_MEMCPY);
 	const struct app_case *p = l->c;
 	struct app_figure f = app_series_figure(&l->series[XB_RATE], g->trial.state);
-	char text[96];
 
 	app_row_set(row, "{s:s*,s:I,s:b,s:i}", "path",
 		xb_copies(p->transport) ? NULL : xb_path_names[p->path], "size",
@@ -89,9 +85,9 @@ xb_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 	if (has_chunks(p))
 		app_row_set(row, "{s:i,s:i,s:i,s:s*}", "chunk", p->chunk, "window", p->window,
 			"rails", p->rails, "engine",
-			p->path != XB_EAGER            ? NULL
-				: x->engine[0] != '\0' ? x->engine
-						       : xb_engine_names[XB_CPU]);
+			p->path != XB_EAGER
+				? NULL
+				: xb_engine_names[xb_bulk(p->transport) ? p->engine : XB_CPU]);
 	if (xb_bulk(p->transport) && p->path == XB_EAGER)
 		app_row_set(row, "{s:s}", "unpack", xb_unpack_names[p->unpack]);
 	if (p->transport >= XB_PLAIN)
@@ -115,5 +111,5 @@ xb_row(const struct app_group *g, const struct app_lane *l, json_t *row)
 		app_row_set(row, "{s:f,s:I,s:s}", "occupancy",
 			(double)x->count[XB_OCCUPANCY] /
 				(double)crpc_max(x->count[XB_CHUNKS], UINT64_C(1)),
-			"memory", (json_int_t)x->memory, "bound", xb_bound(l, text, sizeof(text)));
+			"memory", (json_int_t)x->memory, "bound", xb_bound(l));
 }

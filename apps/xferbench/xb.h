@@ -13,8 +13,6 @@
  *     lane*.c     what moves messages: lib/bulk, memcpy, UCX, ZeroMQ; arrays: lib/tensor_bulk
  *     unpack.c    how an engine of lib/bulk gets its chunks, if not as it wants them
  *     group.c     lanes that are compared, and the content of their messages
- *     targets.c   what has to be reached; tune.c: which chunk and window are best;
- *                 arrays.c: what arrays with operations cost beside their bytes alone
  *     out.c       rows of results
  *
  * A lane has two sides (app_lane.h). A slice moves a fixed number of messages, so both know when it
@@ -73,12 +71,12 @@ struct xb_opt {
 	struct app_list transports;
 	struct app_length length;
 	uint64_t depth, ops;
-	bool verify, tune;
+	bool verify;
 	unsigned int preset;
 	const char *json, *ucx_tls, *dma, *gpu, *device;
 };
 
-enum xb_preset { XB_NONE, XB_TARGETS, XB_ARRAYS };
+enum xb_preset { XB_NONE, XB_ARRAYS };
 
 /* ---- lanes ---- */
 
@@ -104,7 +102,6 @@ struct xb_report {
 	} stage[XB_STAGES];
 	uint64_t count[XB_COUNTS];
 	uint64_t memory; /**< Beyond the user's buffers. */
-	char engine[16];
 };
 
 /** What a side has to do in a slice, and what it has done since the lane was opened. */
@@ -162,7 +159,6 @@ struct xb_lane {
 	uint64_t usual; /**< Messages of a slice that counts. */
 	uint64_t count[XB_COUNTS]; /**< Sums over slices, of both sides. */
 	uint64_t memory; /**< Beyond the user's buffers, of the side that has most. */
-	char engine[16]; /**< Of the receiving side. */
 };
 
 /** By enum xb_transport. */
@@ -194,8 +190,9 @@ xb_tx_chunks(const struct app_case *c)
 	return crpc_max(c->window * 3 / 4, 1u);
 }
 
-/** Operations on a message at most. */
-#define XB_OPS_MAX 8
+/** Operations on a message at most, and its bytes where they are counted. */
+#define XB_OPS_MAX  8
+#define XB_OPS_SIZE (64u << 10)
 /** Messages of lib/bulk. */
 static inline bool
 xb_bulk(uint32_t transport)
@@ -284,15 +281,9 @@ uint64_t xb_compare(const uint8_t *p, uint64_t len, uint64_t seed);
 /* ---- out.c ---- */
 
 /** Which stage bounds a lane of lib/bulk, in words. */
-const char *xb_bound(const struct app_lane *l, char *buf, size_t len);
+const char *xb_bound(const struct app_lane *l);
 /** Complete the row of a lane. */
 void xb_row(const struct app_group *g, const struct app_lane *l, json_t *row);
-
-/* ---- targets.c, tune.c, arrays.c ---- */
-
-int xb_targets(struct xb_run *run);
-int xb_tune(struct xb_run *run);
-int xb_arrays(struct xb_run *run);
 
 /* ---- unpack.c ---- */
 

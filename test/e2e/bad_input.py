@@ -47,7 +47,6 @@ RELATIONS = [
     ('shmbench', 'lookup', '--huge', '--huge'),
     ('shmbench', 'transfer', '--huge=yes', '--huge'),
     ('xferbench', '', '--chunk 5000', 'not a power of two'),
-    ('xferbench', '', '--tune --preset targets', 'exclude'),
     ('benchkv', '', 'clients', 'clients'),
     ('benchkv', '', '-c 3', '-c'),
     ('benchkv', '', '--value-size 8B', '--value-size'),

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """Proves that every path, direction, engine and transport of xferbench keeps the content on the software device with
-two lcores, with one and in two ranks, that results have the keys they must have, that the targets, the tuner and the
-arrays print what they promise, that a run that loses a rank ends cleanly, and that its results become pictures.
+two lcores, with one and in two ranks, that results have the keys they must have, that the arrays print what they
+promise, that a run that loses a rank ends cleanly, and that its results become pictures.
 
 Arguments: the program, the root of the source tree, libsoft_mlx5.so, the libcuda.so.1 of test/bulk; "ends", or
 "ranks" for two ranks and arrays.
@@ -279,33 +279,19 @@ def limits():
               f'{p.returncode} {err[:500]}')
 
 
-def targets():
-    out, rows = results('targets', '0,1', ['--preset', 'targets', '--repeat', '2', '--slice-ms', '1'])
-    verdicts = [r for r in rows if 'target' in r]
-    check('  a verdict for each', len(verdicts) == 9 and out.count('>=') + out.count('<=') == 9, verdicts)
-    values = [r['value'] for r in verdicts if r['value'] is not None]
-    check('  figures that can be', all(0 <= v < 1e6 for v in values), values)
-    memory = [r for r in verdicts if r['target'].startswith('memory')]
-    check('  memory is within its bound', memory and memory[0]['verdict'] == 'pass', memory)
+def chunks_and_windows():
+    _, rows = results('chunks and windows', '0,1', QUICK + [
+        '--size', '2Mi', '--chunk', '64Ki,512Ki', '--window', '1,4,16', '--path', 'eager',
+        '--transport', 'bulk,memcpy'])
+    ours = [r for r in rows if r['transport'] == 'bulk']
+    check('  every case', len({(r['chunk'], r['window']) for r in ours}) == 6, rows)
+    check('  with a bound, beside a copy', all(r['bound'] and r['ratio_memcpy'] for r in ours), ours)
+    memory = {(r['chunk'], r['window']): r['memory'] for r in ours}
+    check('  memory is that of the window and 1 MiB at most',
+          all(most < chunk * window + (1 << 20) for (chunk, window), most in memory.items()), memory)
 
 
-def tune():
-    out, rows = results('tune', '0,1', QUICK + ['--tune', '--size', '2Mi', '--path', 'eager'])
-    check('  a chunk and a window', 'take --chunk' in out and out.count('tuned:') == 2, out[-1500:])
-    # Each choice stands behind what it was made from; the second measures the first one's case again.
-    start = 0
-    for what, other in (('chunk', 'window'), ('window', 'chunk')):
-        at = next((i for i, r in enumerate(rows) if r.get('tuned') == what), 0)
-        won = rows[at:at + 1]
-        rates = [r['bandwidth']['median'] for r in rows[start:at] if r['record'] == 'result' and
-                 r[other] == won[0][other] and r['transport'] == 'bulk']
-        start = at
-        check(f'  the {what} is next to the best',
-              won and won[0]['bandwidth']['median'] >= 0.97 * max(rates), (won, rates))
-    check('  of rates that were measured', len([r for r in rows if r['record'] == 'result']) >= 14, len(rows))
-
-
-def pictures(names=('bandwidth-size', 'bandwidth-chunk', 'bandwidth-window', 'time-stages', 'targets')):
+def pictures(names=('bandwidth-size', 'bandwidth-chunk', 'bandwidth-window', 'time-stages')):
     plot = os.path.join(source, 'usertools', 'crpc-plot')
     if shutil.which('gnuplot') is None:
         print('no gnuplot: no pictures')
@@ -321,7 +307,7 @@ def pictures_of_arrays():
     pictures(('latency-size', 'latency-ops'))
 
 
-ENDS = (ucx_loses_its_device, ucx_uses_the_device, limits, content, dma, gpu, targets, tune,
+ENDS = (ucx_loses_its_device, ucx_uses_the_device, limits, content, dma, gpu, chunks_and_windows,
         pictures)
 ARRAYS = (arrays_content, arrays, ranks_content, ranks, pictures_of_arrays)
 program, source, library, fake_cuda, part = sys.argv[1:]

@@ -31,17 +31,17 @@ read_all(const uint8_t *data, size_t size, struct history *h)
 
 /* What an operation says, and not how it was written. */
 static void
-same(const struct hist_op *a, const struct hist_op *b)
+same(const struct app_history_op *a, const struct app_history_op *b)
 {
 	fuzz_check(a->key == b->key && a->call == b->call && a->client == b->client);
-	fuzz_check(a->kind == b->kind && a->done == b->done && a->ret == b->ret);
-	if (a->kind == HIST_PUT || a->kind == HIST_CAS)
+	fuzz_check(a->kind == b->kind && hist_done(a) == hist_done(b) && a->ret == b->ret);
+	if (a->kind == APP_HISTORY_PUT || a->kind == APP_HISTORY_CAS)
 		fuzz_check(a->value == b->value);
-	if (a->kind == HIST_CAS)
+	if (a->kind == APP_HISTORY_CAS)
 		fuzz_check(a->expected == b->expected);
-	if (a->done && a->kind != HIST_GET)
-		fuzz_check(a->ok == b->ok);
-	if (a->done && (a->kind == HIST_GET || (a->kind == HIST_CAS && !a->ok)))
+	if (a->kind != APP_HISTORY_GET)
+		fuzz_check(hist_ok(a) == hist_ok(b));
+	if (hist_done(a) && (a->kind == APP_HISTORY_GET || !hist_ok(a)))
 		fuzz_check(a->found == b->found);
 }
 

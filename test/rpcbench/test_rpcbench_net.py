@@ -69,15 +69,13 @@ def measure(bench, folder, args, lcores=None, ranks=False, short=True):
         return []
     rows = [json.loads(line) for line in open(out)]
     for row in rows:
-        if 'target' in row:
-            continue
         figure = row.get('latency') or row.get('rate') or row.get('bandwidth')
         lacking = [k for k in KEYS if k not in row] + \
             [f'{side} {k}' for side in ('ledger', 'ledger_client', 'ledger_server') for k in COUNTS
              if not isinstance(row[side].get(k), float)]
         if lacking or not figure or not 0 < figure['min'] <= figure['median'] <= figure['max']:
             problem(f'{args}: incomplete, {lacking} {row}')
-    return [row for row in rows if 'target' not in row] + [row for row in rows if 'target' in row]
+    return rows
 
 
 def seen(rows, what, expected, keys):
@@ -198,20 +196,16 @@ def killed_rank(bench, folder):
             problem(f'rank {victim} killed: the other one ended with {rc}, {err[-1000:]!r}')
 
 
-def targets(bench, folder, plot):
-    rows = measure(bench, folder, ['net', '--preset', 'targets'], bench.two)
-    verdicts = {row['target']: row['verdict'] for row in rows if 'target' in row}
-    if len(verdicts) != 10 or not set(verdicts.values()) <= {'pass', 'miss', 'noisy', 'not measured'}:
-        problem(f'verdicts: {verdicts}')
-    for what, verdict in verdicts.items():
-        counted = ('doorbells', 'WQE blocks', 'CQEs', 'PCIe', 'READs')
-        if what.startswith(counted) and verdict != 'pass':
-            problem(f'{what}: {verdict}')
+def pictures(bench, folder, plot):
+    """The three cases of the original, drawn: curves, and what they ask of the NIC."""
+    rows = measure(bench, folder, ['net', '--preset', 'original'], bench.two)
+    seen(rows, 'original', [(t, e, d) for t in ('copyrpc_rc', 'udrpc') for e, d in ((1, 1), (1, 32), (8, 256))],
+         ['transport', 'endpoints', 'depth'])
     if shutil.which('gnuplot') and rows:
         subprocess.run([plot, os.path.join(folder, 'out.jsonl')], check=True, stdout=subprocess.DEVNULL)
-        pictures = glob.glob(os.path.join(folder, '*.svg'))
-        if not pictures or any(os.path.getsize(p) < 1000 for p in pictures):
-            problem(f'pictures: {pictures}')
+        drawn = glob.glob(os.path.join(folder, '*.svg'))
+        if not any('ledger' in p for p in drawn) or any(os.path.getsize(p) < 1000 for p in drawn):
+            problem(f'pictures: {drawn}')
 
 
 def main():
@@ -227,7 +221,7 @@ def main():
             raw(bench, tmp)
             ranks(bench, tmp)
             killed_rank(bench, tmp)
-            targets(bench, tmp, plot)
+            pictures(bench, tmp, plot)
     for path in glob.glob(f'/dev/shm/soft_mlx5.*.{NET}'):
         shutil.rmtree(path, ignore_errors=True)
     print(f'{len(problems)} problems')

@@ -163,7 +163,7 @@ draw(uint64_t *rng, uint32_t below)
 
 /* A random history of few operations, times and values: about half of them are right. */
 static size_t
-random_history(uint64_t *rng, struct hist_op *op)
+random_history(uint64_t *rng, struct app_history_op *op)
 {
 	size_t n = 1 + draw(rng, 6), i;
 	uint32_t answers;
@@ -171,46 +171,49 @@ random_history(uint64_t *rng, struct hist_op *op)
 	/* In some histories half have no answer. */
 	answers = draw(rng, 3) == 0 ? 2 : 6;
 	for (i = 0; i < n; i++) {
-		op[i] = (struct hist_op){.call = draw(rng, 12), .kind = (uint8_t)draw(rng, 4),
-			.done = draw(rng, answers) != 0, .ret = UINT64_MAX, .client = (uint32_t)i};
-		if (op[i].done)
+		op[i] = (struct app_history_op){.call = draw(rng, 12), .ret = UINT64_MAX,
+			.kind = (uint8_t)draw(rng, 4), .client = (uint32_t)i};
+		if (draw(rng, answers) != 0) {
 			op[i].ret = op[i].call + draw(rng, 6);
+			op[i].state = op[i].kind == APP_HISTORY_PUT || draw(rng, 2) != 0
+				? APP_HISTORY_OK
+				: APP_HISTORY_NONE;
+		}
 		op[i].value = draw(rng, 4) == 0 ? 8 + i : 1 + draw(rng, 2); /* Seen by nobody. */
 		op[i].expected = draw(rng, 3);
 		op[i].found = draw(rng, 3);
-		op[i].ok = op[i].kind == HIST_PUT || draw(rng, 2) != 0;
 	}
 	return n;
 }
 
 /* The value behind an operation in one order, or false if its answer cannot be. */
 static bool
-step(const struct hist_op *op, uint64_t *value)
+step(const struct app_history_op *op, uint64_t *value)
 {
 	uint64_t before = *value;
 
-	if (op->kind == HIST_PUT || (op->kind == HIST_CAS && before == op->expected))
+	if (op->kind == APP_HISTORY_PUT || (op->kind == APP_HISTORY_CAS && before == op->expected))
 		*value = op->value;
-	if (op->kind == HIST_DEL)
+	if (op->kind == APP_HISTORY_DEL)
 		*value = HIST_NONE;
-	if (!op->done || op->kind == HIST_PUT)
+	if (!hist_done(op) || op->kind == APP_HISTORY_PUT)
 		return true;
-	if (op->kind == HIST_GET)
+	if (op->kind == APP_HISTORY_GET)
 		return op->found == before;
-	if (op->kind == HIST_DEL)
-		return op->ok == (before != HIST_NONE);
-	return op->ok == (before == op->expected) && (op->ok || op->found == before);
+	if (op->kind == APP_HISTORY_DEL)
+		return hist_ok(op) == (before != HIST_NONE);
+	return hist_ok(op) == (before == op->expected) && (hist_ok(op) || op->found == before);
 }
 
 /* All orders, one after the other. */
 static bool
-exhaustive(const struct hist_op *op, size_t n, uint32_t taken, uint64_t value)
+exhaustive(const struct app_history_op *op, size_t n, uint32_t taken, uint64_t value)
 {
 	uint64_t next, first_ret = UINT64_MAX;
 	size_t i, open = 0;
 
 	for (i = 0; i < n; i++) {
-		if (taken & 1u << i || !op[i].done)
+		if (taken & 1u << i || !hist_done(&op[i]))
 			continue;
 		open++;
 		if (op[i].ret < first_ret)
@@ -232,7 +235,7 @@ TEST(random_histories_get_the_verdict_of_all_orders)
 	uint64_t seed = 1, rng;
 	struct wgl_report report;
 	uint32_t right = 0, runs;
-	struct hist_op op[8];
+	struct app_history_op op[8];
 	bool expected;
 	size_t n;
 
@@ -248,23 +251,25 @@ TEST(random_histories_get_the_verdict_of_all_orders)
 	assert_in_range(right, runs / 10, runs - runs / 10);
 }
 
-/* The single copy does it: what its answer will be. */
-static void
-effect(struct hist_op *op, uint64_t *value)
+/* The single copy does it: what its answer will be, enum app_history_state. */
+static uint8_t
+effect(struct app_history_op *op, uint64_t *value)
 {
+	bool ok = op->kind == APP_HISTORY_PUT ||
+		(op->kind == APP_HISTORY_CAS ? *value == op->expected : *value != HIST_NONE);
+
 	op->found = *value;
-	op->ok = op->kind == HIST_PUT || (op->kind == HIST_DEL && *value != HIST_NONE) ||
-		(op->kind == HIST_CAS && *value == op->expected);
 	step(op, value);
+	return ok ? APP_HISTORY_OK : APP_HISTORY_NONE;
 }
 
 /* Clients of a store: an operation takes effect with its call, or just before its answer. */
 static size_t
-simulate(uint64_t seed, struct hist_op *op, size_t n, uint32_t clients)
+simulate(uint64_t seed, struct app_history_op *op, size_t n, uint32_t clients)
 {
 	uint64_t rng = seed * UINT64_C(0x9e3779b97f4a7c15), now = 0, value = HIST_NONE;
-	struct hist_op *open[64] = {NULL};
-	bool late[64];
+	struct app_history_op *open[64] = {NULL};
+	uint8_t answer[64]; /* OPEN: it has no effect before. */
 	size_t i = 0;
 	uint32_t c;
 
@@ -273,17 +278,15 @@ simulate(uint64_t seed, struct hist_op *op, size_t n, uint32_t clients)
 		now += 1 + draw(&rng, 3);
 		if (open[c] == NULL) {
 			open[c] = &op[i++];
-			*open[c] = (struct hist_op){.call = now, .ret = UINT64_MAX, .client = c,
-				.kind = (uint8_t)draw(&rng, 4), .value = i,
+			*open[c] = (struct app_history_op){.call = now, .ret = UINT64_MAX,
+				.client = c, .kind = (uint8_t)draw(&rng, 4), .value = i,
 				.expected = draw(&rng, 2) != 0 ? value : 1 + draw(&rng, 3)};
-			late[c] = draw(&rng, 2) != 0;
-			if (!late[c])
-				effect(open[c], &value);
+			answer[c] = draw(&rng, 2) != 0 ? APP_HISTORY_OPEN : effect(open[c], &value);
 			continue;
 		}
-		if (late[c])
-			effect(open[c], &value);
-		open[c]->done = true;
+		if (answer[c] == APP_HISTORY_OPEN)
+			answer[c] = effect(open[c], &value);
+		open[c]->state = answer[c];
 		open[c]->ret = now;
 		open[c] = NULL;
 	}
@@ -293,7 +296,7 @@ simulate(uint64_t seed, struct hist_op *op, size_t n, uint32_t clients)
 TEST(long_histories_pass_and_one_wrong_answer_shows)
 {
 	enum { OPS = 20000 };
-	struct hist_op *op = calloc(OPS, sizeof(*op));
+	struct app_history_op *op = calloc(OPS, sizeof(*op));
 	struct wgl_report report;
 	size_t n, i;
 	uint64_t seed;
@@ -304,7 +307,7 @@ TEST(long_histories_pass_and_one_wrong_answer_shows)
 		if (wgl_check(op, n, MAX, &report) != WGL_YES)
 			fail_msg("seed %llu", (unsigned long long)seed);
 		/* somewhere in the middle a get sees what nobody wrote */
-		for (i = n / 2; op[i].kind != HIST_GET || !op[i].done; i++)
+		for (i = n / 2; op[i].kind != APP_HISTORY_GET || !hist_done(&op[i]); i++)
 			;
 		op[i].found = UINT64_MAX;
 		if (wgl_check(op, n, MAX, &report) != WGL_NO)
@@ -341,15 +344,15 @@ TEST(a_restart_of_every_key_is_one_of_each)
 /* Forty puts at once and a get that none explains: the memory is bounded. */
 TEST(too_many_configurations_are_undecided)
 {
-	struct hist_op op[40] = {{0}};
+	struct app_history_op op[40] = {{0}};
 	struct wgl_report report;
 	size_t i;
 
 	for (i = 0; i < 40; i++)
-		op[i] = (struct hist_op){.call = i, .ret = 100, .done = true, .kind = HIST_PUT,
-			.value = i + 1};
-	op[39] = (struct hist_op){.call = 101, .ret = 102, .done = true, .kind = HIST_GET,
-		.found = 1000};
+		op[i] = (struct app_history_op){.call = i, .ret = 100, .state = APP_HISTORY_OK,
+			.kind = APP_HISTORY_PUT, .value = i + 1};
+	op[39] = (struct app_history_op){.call = 101, .ret = 102, .state = APP_HISTORY_OK,
+		.kind = APP_HISTORY_GET, .found = 1000};
 	assert_int_equal(wgl_check(op, 40, 1000, &report), WGL_UNDECIDED);
 }
 
@@ -357,20 +360,20 @@ TEST(too_many_configurations_are_undecided)
 TEST(many_lost_calls_are_no_more_work)
 {
 	enum { LOST = 3000, EACH = 3, N = LOST * EACH };
-	struct hist_op *op = calloc(N, sizeof(*op)), *seen, *read;
+	struct app_history_op *op = calloc(N, sizeof(*op)), *seen, *read;
 	struct wgl_report report;
 	uint64_t i;
 
 	(void)state;
 	assert_non_null(op);
 	for (i = 0; i < LOST; i++) {
-		op[EACH * i] = (struct hist_op){.call = 10 * i,
-			.kind = i % 5 == 0 ? HIST_GET : HIST_PUT,
+		op[EACH * i] = (struct app_history_op){.call = 10 * i,
+			.kind = i % 5 == 0 ? APP_HISTORY_GET : APP_HISTORY_PUT,
 			.value = 100000 + i};
-		op[EACH * i + 1] = (struct hist_op){.call = 10 * i + 1, .ret = 10 * i + 3,
-			.kind = HIST_PUT, .value = 1 + i, .done = true, .ok = true};
-		op[EACH * i + 2] = (struct hist_op){.call = 10 * i + 4, .ret = 10 * i + 6,
-			.kind = HIST_GET, .found = 1 + i, .done = true, .ok = true};
+		op[EACH * i + 1] = (struct app_history_op){.call = 10 * i + 1, .ret = 10 * i + 3,
+			.kind = APP_HISTORY_PUT, .value = 1 + i, .state = APP_HISTORY_OK};
+		op[EACH * i + 2] = (struct app_history_op){.call = 10 * i + 4, .ret = 10 * i + 6,
+			.kind = APP_HISTORY_GET, .found = 1 + i, .state = APP_HISTORY_OK};
 	}
 	/* One of them was seen, late. */
 	seen = &op[EACH * 501];
@@ -390,7 +393,7 @@ TEST(many_lost_calls_are_no_more_work)
 TEST(lost_calls_that_are_alike_are_taken_in_turn)
 {
 	enum { LOST = 300, EACH = 4, N = LOST * EACH };
-	struct hist_op *op = calloc(N, sizeof(*op));
+	struct app_history_op *op = calloc(N, sizeof(*op));
 	struct wgl_report report;
 	uint64_t i, t;
 
@@ -398,20 +401,22 @@ TEST(lost_calls_that_are_alike_are_taken_in_turn)
 	assert_non_null(op);
 	for (i = 0; i < LOST; i++) {
 		t = 10 * i;
-		op[EACH * i] = (struct hist_op){.call = t, .ret = UINT64_MAX,
-			.kind = i % 2 == 0 ? HIST_DEL : HIST_PUT, .value = 100000 + i};
-		op[EACH * i + 1] = (struct hist_op){.call = t + 1, .ret = t + 2,
-			.kind = HIST_PUT, .value = 1 + i, .done = true, .ok = true};
-		op[EACH * i + 2] = (struct hist_op){.call = t + 3, .ret = t + 4,
-			.kind = HIST_GET, .found = 1 + i, .done = true, .ok = true};
+		op[EACH * i] = (struct app_history_op){.call = t, .ret = UINT64_MAX,
+			.kind = i % 2 == 0 ? APP_HISTORY_DEL : APP_HISTORY_PUT,
+			.value = 100000 + i};
+		op[EACH * i + 1] = (struct app_history_op){.call = t + 1, .ret = t + 2,
+			.kind = APP_HISTORY_PUT, .value = 1 + i, .state = APP_HISTORY_OK};
+		op[EACH * i + 2] = (struct app_history_op){.call = t + 3, .ret = t + 4,
+			.kind = APP_HISTORY_GET, .found = 1 + i, .state = APP_HISTORY_OK};
 		/* Every second time a lost delete was faster. */
-		op[EACH * i + 3] = (struct hist_op){.call = t + 5, .ret = t + 6,
-			.kind = HIST_DEL, .done = true, .ok = i % 2 == 0};
+		op[EACH * i + 3] = (struct app_history_op){.call = t + 5, .ret = t + 6,
+			.kind = APP_HISTORY_DEL,
+			.state = i % 2 == 0 ? APP_HISTORY_OK : APP_HISTORY_NONE};
 	}
 	assert_int_equal(wgl_check(op, N, UINT64_C(100) * N, &report), WGL_YES);
 	/* More deletes have found nothing than lost ones were faster. */
 	for (i = 0; i < 20; i++)
-		op[EACH * i + 3].ok = false;
+		op[EACH * i + 3].state = APP_HISTORY_NONE;
 	assert_int_equal(wgl_check(op, EACH * 20, UINT64_C(100) * N, &report), WGL_NO);
 	free(op);
 }

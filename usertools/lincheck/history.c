@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The text of histories. Every field is checked: a history that is cut short or of another version
- * must not pass for one without faults.
+ * Histories in both forms. Every field is checked: a history that is cut short or of another
+ * version must not pass for one without faults.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -12,7 +12,72 @@
 
 #define HEADER "# crpc-history 1"
 
-static const char *const kinds[] = {"put", "get", "del", "cas", "snapshot", "restart"};
+static const char *const kinds[APP_HISTORY_KINDS] = {
+	"put", "get", "del", "cas", "snapshot", "restart"};
+
+/* ---- operations ---- */
+
+/* Check an operation, and set what means nothing in it. @return NULL, or what is wrong with it. */
+static const char *
+op_check(struct app_history_op *op)
+{
+#define BIT(state) (1u << APP_HISTORY_##state)
+	/* What can come of each. */
+	static const uint8_t states_of[APP_HISTORY_KINDS] = {
+		[APP_HISTORY_PUT] = BIT(OPEN) | BIT(OK) | BIT(REFUSED),
+		[APP_HISTORY_GET] = BIT(OPEN) | BIT(OK) | BIT(NONE) | BIT(REFUSED),
+		[APP_HISTORY_DEL] = BIT(OPEN) | BIT(OK) | BIT(NONE) | BIT(REFUSED),
+		[APP_HISTORY_CAS] = BIT(OPEN) | BIT(OK) | BIT(NONE) | BIT(FAILED) | BIT(REFUSED),
+		[APP_HISTORY_SNAPSHOT] = BIT(OPEN) | BIT(OK),
+		[APP_HISTORY_RESTART] = BIT(OPEN) | BIT(OK),
+	};
+#undef BIT
+	bool writes = op->kind == APP_HISTORY_PUT || op->kind == APP_HISTORY_CAS;
+
+	if (op->kind >= APP_HISTORY_KINDS || op->state > APP_HISTORY_REFUSED)
+		return "the operation is none";
+	if (op->every_key > (op->kind >= APP_HISTORY_SNAPSHOT))
+		return "only a snapshot and a restart are of every key";
+	if ((states_of[op->kind] >> op->state & 1) == 0)
+		return "the result does not fit the operation";
+	if (hist_done(op) && op->ret == UINT64_MAX)
+		return "the answer came at the time that stands for never";
+	if (!hist_done(op))
+		op->ret = UINT64_MAX;
+	if (op->ret < op->call)
+		return "the answer is before the call";
+	if (writes && op->value == HIST_NONE)
+		return "it writes no value";
+	if (op->kind == APP_HISTORY_GET && hist_done(op) &&
+		hist_ok(op) != (op->found != HIST_NONE))
+		return "a get that is done has a value, and only then";
+	if (op->kind != APP_HISTORY_GET && op->kind != APP_HISTORY_CAS)
+		op->found = HIST_NONE;
+	return NULL;
+}
+
+const char *
+hist_add(struct history *h, const struct app_history_op *op, uint64_t line)
+{
+	struct app_history_op *to = h->op;
+	const char *wrong;
+
+	if (h->n == h->room) {
+		to = realloc(to, (2 * h->room + 4096) * sizeof(*to));
+		if (to == NULL)
+			return "out of memory";
+		h->op = to;
+		h->room = 2 * h->room + 4096;
+	}
+	to += h->n;
+	*to = *op;
+	to->line = line;
+	wrong = op_check(to);
+	h->n += wrong == NULL && op->state != APP_HISTORY_REFUSED;
+	return wrong;
+}
+
+/* ---- the text ---- */
 
 /* The words of one line. */
 struct fields {
@@ -29,75 +94,56 @@ number(const char *text, uint64_t *value)
 	return end != text && *end == '\0' && errno == 0 && text[0] != '-';
 }
 
-/* A value that was found: a word that is not 0, or none. */
+/* A value: a word that is not 0, or none. */
 static bool
 word_or_none(const char *text, uint64_t *value)
 {
-	if (strcmp(text, "none") == 0) {
-		*value = HIST_NONE;
-		return true;
-	}
-	return number(text, value) && *value != HIST_NONE;
-}
-
-static bool
-kind_read(const char *text, uint8_t *kind)
-{
-	for (*kind = 0; *kind < sizeof(kinds) / sizeof(kinds[0]); (*kind)++)
-		if (strcmp(text, kinds[*kind]) == 0)
-			return true;
-	return false;
+	*value = HIST_NONE;
+	return strcmp(text, "none") == 0 || (number(text, value) && *value != HIST_NONE);
 }
 
 /* What was to be written. */
 static bool
-arg_read(struct hist_op *op, char *text)
+arg_read(struct app_history_op *op, char *text)
 {
-	char *colon;
+	char *colon = strchr(text, ':');
 
-	switch (op->kind) {
-	case HIST_PUT:
-		return number(text, &op->value) && op->value != HIST_NONE;
-	case HIST_CAS:
-		colon = strchr(text, ':');
-		if (colon == NULL)
-			return false;
-		*colon = '\0';
-		return word_or_none(text, &op->expected) && number(colon + 1, &op->value) &&
-			op->value != HIST_NONE;
-	default:
+	if (op->kind == APP_HISTORY_PUT)
+		return word_or_none(text, &op->value);
+	if (op->kind != APP_HISTORY_CAS)
 		return strcmp(text, "-") == 0;
-	}
+	if (colon == NULL)
+		return false;
+	*colon = '\0';
+	return word_or_none(text, &op->expected) && word_or_none(colon + 1, &op->value);
 }
 
+/* What came of it. */
 static bool
-result_read(struct hist_op *op, const char *text)
+result_read(struct app_history_op *op, const char *text)
 {
-	if (!op->done)
+	bool get = op->kind == APP_HISTORY_GET;
+
+	if (!hist_done(op))
 		return strcmp(text, "?") == 0;
-	op->ok = strcmp(text, "ok") == 0;
-	switch (op->kind) {
-	case HIST_PUT:
-	case HIST_SNAPSHOT:
-	case HIST_RESTART:
-		return op->ok;
-	case HIST_DEL:
-		return op->ok || strcmp(text, "none") == 0;
-	case HIST_CAS:
-		return op->ok || word_or_none(text, &op->found);
-	default:
-		return word_or_none(text, &op->found);
-	}
+	if (strcmp(text, "ok") == 0)
+		return true;
+	if (!word_or_none(text, &op->found))
+		return false;
+	op->state = op->found == HIST_NONE ? APP_HISTORY_NONE
+		: get                      ? APP_HISTORY_OK
+					   : APP_HISTORY_FAILED;
+	return true;
 }
 
 /* What is wrong with a line, or NULL. */
 static const char *
-line_read(const char *line, struct hist_op *op)
+line_read(const char *line, struct app_history_op *op)
 {
 	struct fields f;
 	uint64_t client;
 
-	*op = (struct hist_op){.ret = UINT64_MAX};
+	*op = (struct app_history_op){0};
 	if (sscanf(line, "%23s %23s %23s %23s %11s %47s %23s %1s", f.client, f.key, f.call, f.ret,
 		    f.kind, f.arg, f.result, f.rest) != 7)
 		return "expected seven words";
@@ -107,167 +153,73 @@ line_read(const char *line, struct hist_op *op)
 	op->every_key = strcmp(f.key, "*") == 0;
 	if (!op->every_key && !number(f.key, &op->key))
 		return "the key is no number";
-	op->done = strcmp(f.ret, "?") != 0;
-	if (!number(f.call, &op->call) || (op->done && !number(f.ret, &op->ret)))
+	op->state = strcmp(f.ret, "?") == 0 ? APP_HISTORY_OPEN : APP_HISTORY_OK;
+	if (!number(f.call, &op->call) || (hist_done(op) && !number(f.ret, &op->ret)))
 		return "a time is no number";
-	if (op->ret < op->call || (op->done && op->ret == UINT64_MAX))
-		return "the answer is before the call";
-	if (!kind_read(f.kind, &op->kind))
+	while (op->kind < APP_HISTORY_KINDS && strcmp(f.kind, kinds[op->kind]) != 0)
+		op->kind++;
+	if (op->kind == APP_HISTORY_KINDS)
 		return "expected put, get, del, cas, snapshot or restart";
-	if (op->every_key && op->kind < HIST_SNAPSHOT)
-		return "only a snapshot and a restart are of every key";
 	if (!arg_read(op, f.arg))
 		return "the argument does not fit the operation";
-	if (!result_read(op, f.result))
-		return "the result does not fit the operation";
-	return NULL;
-}
-
-static int
-by_key_and_call(const void *a, const void *b)
-{
-	const struct hist_op *x = a, *y = b;
-
-	if (x->every_key != y->every_key)
-		return x->every_key ? 1 : -1;
-	if (x->key != y->key)
-		return x->key < y->key ? -1 : 1;
-	if (x->call != y->call)
-		return x->call < y->call ? -1 : 1;
-	return x->line < y->line ? -1 : x->line > y->line;
-}
-
-/* Room for one more. */
-static bool
-grow(struct history *h)
-{
-	struct hist_op *op;
-
-	if (h->n < h->room)
-		return true;
-	h->room = h->room != 0 ? 2 * h->room : 4096;
-	op = realloc(h->op, h->room * sizeof(*op));
-	if (op == NULL)
-		return false;
-	h->op = op;
-	return true;
+	return result_read(op, f.result) ? NULL : "the result does not fit the operation";
 }
 
 static const char *
-lines_read(FILE *in, struct history *h, uint32_t *number_of)
+lines_read(FILE *in, struct history *h, uint64_t *number_of)
 {
+	struct app_history_op op;
+	const char *wrong = NULL;
 	char line[256];
-	const char *wrong;
 	size_t len;
 
-	while (fgets(line, sizeof(line), in) != NULL) {
+	while (wrong == NULL && fgets(line, sizeof(line), in) != NULL) {
 		++*number_of;
 		len = strlen(line);
 		if (len == 0 || line[len - 1] != '\n')
 			return "the line has no end: was the file cut short?";
 		line[len - 1] = '\0';
-		if (*number_of == 1) {
-			if (strcmp(line, HEADER) != 0)
-				return "expected \"" HEADER "\"";
-			continue;
-		}
+		if (*number_of == 1 && strcmp(line, HEADER) != 0)
+			return "expected \"" HEADER "\"";
 		if (line[0] == '#' || line[0] == '\0')
 			continue;
-		if (!grow(h))
-			return "out of memory";
-		wrong = line_read(line, &h->op[h->n]);
-		if (wrong != NULL)
-			return wrong;
-		h->op[h->n++].line = *number_of;
+		wrong = line_read(line, &op);
+		if (wrong == NULL)
+			wrong = hist_add(h, &op, *number_of);
 	}
-	if (ferror(in))
+	if (wrong == NULL && ferror(in))
 		return strerror(errno);
-	return *number_of == 0 ? "it is empty" : NULL;
+	return *number_of == 0 ? "it is empty" : wrong;
 }
 
-const char *
-hist_op_read(const struct app_history_op *in, struct hist_op *op, bool *skip)
-{
-#define BIT(state) (1u << APP_HISTORY_##state)
-	/* What can come of each. */
-	static const uint8_t states_of[] = {
-		[APP_HISTORY_PUT] = BIT(OPEN) | BIT(OK) | BIT(REFUSED),
-		[APP_HISTORY_GET] = BIT(OPEN) | BIT(OK) | BIT(NONE) | BIT(REFUSED),
-		[APP_HISTORY_DEL] = BIT(OPEN) | BIT(OK) | BIT(NONE) | BIT(REFUSED),
-		[APP_HISTORY_CAS] = BIT(OPEN) | BIT(OK) | BIT(NONE) | BIT(FAILED) | BIT(REFUSED),
-	};
-#undef BIT
-	bool finds = in->kind == APP_HISTORY_GET || in->kind == APP_HISTORY_CAS;
-
-	if (in->kind > APP_HISTORY_CAS || in->state > APP_HISTORY_REFUSED)
-		return "the operation is none";
-	if ((states_of[in->kind] >> in->state & 1) == 0)
-		return "the answer is none to such an operation";
-	*skip = in->state == APP_HISTORY_REFUSED;
-	*op = (struct hist_op){.key = in->key,
-		.call = in->call,
-		.ret = in->state == APP_HISTORY_OPEN ? UINT64_MAX : in->ret,
-		.expected = in->expected,
-		.value = in->value,
-		.found = finds ? in->found : HIST_NONE,
-		.client = in->client,
-		.kind = in->kind,
-		.done = in->state != APP_HISTORY_OPEN,
-		.ok = in->state == APP_HISTORY_OK};
-	if (op->ret < op->call)
-		return "the answer is before the call";
-	if (op->done && op->ret == UINT64_MAX)
-		return "the answer came at the time that stands for never";
-	if ((in->kind == APP_HISTORY_PUT || in->kind == APP_HISTORY_CAS) && in->value == HIST_NONE)
-		return "it writes no value";
-	if (in->kind == APP_HISTORY_GET && op->done && op->ok != (in->found != HIST_NONE))
-		return "a get that is done has a value, and only then";
-	return NULL;
-}
+/* ---- the binary form ---- */
 
 static const char *
-binary_ops(FILE *in, uint64_t ops, struct history *h, uint32_t *number_of)
-{
-	struct app_history_op op;
-	const char *wrong;
-	bool skip;
-
-	for (; *number_of < ops; ) {
-		if (fread(&op, sizeof(op), 1, in) != 1)
-			return "it ends early: was the file cut short?";
-		++*number_of;
-		if (!grow(h))
-			return "out of memory";
-		wrong = hist_op_read(&op, &h->op[h->n], &skip);
-		if (wrong != NULL)
-			return wrong;
-		h->op[h->n].line = *number_of;
-		h->n += !skip;
-	}
-	return NULL;
-}
-
-static const char *
-binary_read(FILE *in, struct history *h, uint32_t *number_of)
+binary_read(FILE *in, struct history *h, uint64_t *number_of)
 {
 	struct app_history_head head;
+	struct app_history_op op;
+	const char *wrong = NULL;
 
 	if (fread(&head, sizeof(head), 1, in) != 1)
 		return "the head is cut short";
-	if (head.version != APP_HISTORY_VERSION || head.op_size != sizeof(struct app_history_op))
+	if (head.version != APP_HISTORY_VERSION || head.op_size != sizeof(op))
 		return "it is of another version";
 	if (head.lost != 0)
 		return "operations are missing, for want of room: no verdict is possible";
-	if (head.ops > UINT32_MAX)
-		return "it has more operations than can be";
-	return binary_ops(in, head.ops, h, number_of);
+	while (wrong == NULL && *number_of < head.ops) {
+		if (fread(&op, sizeof(op), 1, in) != 1)
+			return "it ends early: was the file cut short?";
+		wrong = hist_add(h, &op, ++*number_of);
+	}
+	return wrong;
 }
 
 int
 hist_read(FILE *in, const char *name, struct history *h)
 {
 	const uint64_t magic = APP_HISTORY_MAGIC;
-	uint32_t line = 0;
+	uint64_t line = 0;
 	const char *wrong;
 	bool binary;
 	int first = getc(in);
@@ -278,7 +230,7 @@ hist_read(FILE *in, const char *name, struct history *h)
 		ungetc(first, in);
 	wrong = binary ? binary_read(in, h, &line) : lines_read(in, h, &line);
 	if (wrong != NULL) {
-		fprintf(stderr, "crpc-lincheck: %s:%u: %s\n", name, line, wrong);
+		fprintf(stderr, "crpc-lincheck: %s:%" PRIu64 ": %s\n", name, line, wrong);
 		free(h->op);
 		*h = (struct history){0};
 		return -1;
@@ -286,54 +238,51 @@ hist_read(FILE *in, const char *name, struct history *h)
 	return 0;
 }
 
-/* The operations of every key are the last n: each key gets its own. */
-static bool
-every_key_spread(struct history *h, size_t n)
-{
-	size_t i, k, ops = h->n - n, keys = 0;
-	struct hist_op *op, *to;
+/* ---- order ---- */
 
-	for (i = 0; i < ops; i++)
-		keys += i == 0 || h->op[i].key != h->op[i - 1].key;
-	op = realloc(h->op, (ops + (keys + 1) * n) * sizeof(*op));
-	if (op == NULL)
-		return false;
-	h->op = op;
-	to = op + h->n;
-	for (i = 0; i < ops; i++) {
-		if (i != 0 && op[i].key == op[i - 1].key)
-			continue;
-		for (k = 0; k < n; k++, to++) {
-			*to = op[ops + k];
-			to->key = op[i].key;
-			to->every_key = false;
-		}
-	}
-	memmove(op + ops, op + h->n, keys * n * sizeof(*op));
-	h->n = ops + keys * n;
-	return true;
+/* Those of every key come last. */
+static int
+by_key_and_call(const void *a, const void *b)
+{
+	const struct app_history_op *x = a, *y = b;
+
+	if (x->every_key != y->every_key)
+		return x->every_key ? 1 : -1;
+	if (x->key != y->key)
+		return x->key < y->key ? -1 : 1;
+	if (x->call != y->call)
+		return x->call < y->call ? -1 : 1;
+	return x->line < y->line ? -1 : x->line > y->line;
 }
 
 bool
 hist_sort(struct history *h)
 {
-	size_t every = 0;
+	size_t ops = 0, every, i, k;
+	struct app_history_op op;
 
 	if (h->n == 0)
 		return true;
 	qsort(h->op, h->n, sizeof(*h->op), by_key_and_call);
-	while (every < h->n && h->op[h->n - 1 - every].every_key)
-		every++;
-	if (every == 0)
-		return true;
-	if (!every_key_spread(h, every))
-		return false;
+	while (ops < h->n && !h->op[ops].every_key)
+		ops++;
+	every = h->n - ops;
+	for (i = 0; i < ops; i++)
+		for (k = 0; k < every && (i == 0 || h->op[i].key != h->op[i - 1].key); k++) {
+			op = h->op[ops + k];
+			op.key = h->op[i].key;
+			op.every_key = 0;
+			if (hist_add(h, &op, op.line) != NULL)
+				return false;
+		}
+	h->n -= every;
+	memmove(&h->op[ops], &h->op[ops + every], (h->n - ops) * sizeof(*h->op));
 	qsort(h->op, h->n, sizeof(*h->op), by_key_and_call);
 	return true;
 }
 
 size_t
-hist_same_key(const struct hist_op *op, size_t n)
+hist_same_key(const struct app_history_op *op, size_t n)
 {
 	size_t i = 1;
 
@@ -341,6 +290,8 @@ hist_same_key(const struct hist_op *op, size_t n)
 		i++;
 	return i;
 }
+
+/* ---- writing ---- */
 
 void
 hist_write_value(FILE *out, uint64_t word)
@@ -352,25 +303,25 @@ hist_write_value(FILE *out, uint64_t word)
 }
 
 void
-hist_write(FILE *out, const struct hist_op *op)
+hist_write(FILE *out, const struct app_history_op *op)
 {
 	fprintf(out, "%u %" PRIu64 " %" PRIu64 " ", op->client, op->key, op->call);
-	if (op->done)
+	if (hist_done(op))
 		fprintf(out, "%" PRIu64 " %s ", op->ret, kinds[op->kind]);
 	else
 		fprintf(out, "? %s ", kinds[op->kind]);
-	if (op->kind == HIST_CAS) {
+	if (op->kind == APP_HISTORY_CAS) {
 		hist_write_value(out, op->expected);
 		fputc(':', out);
 	}
-	if (op->kind == HIST_PUT || op->kind == HIST_CAS)
+	if (op->kind == APP_HISTORY_PUT || op->kind == APP_HISTORY_CAS)
 		hist_write_value(out, op->value);
 	else
 		fputc('-', out);
 	fputc(' ', out);
-	if (!op->done)
+	if (!hist_done(op))
 		fputc('?', out);
-	else if (op->ok && op->kind != HIST_GET)
+	else if (hist_ok(op) && op->kind != APP_HISTORY_GET)
 		fputs("ok", out);
 	else
 		hist_write_value(out, op->found);

@@ -18,7 +18,8 @@
  * The last two may have the key "*": they are of every key.
  *
  * RETURN and the result are "?" where no answer came. A second, binary form is that of
- * apps/common/app_history.h.
+ * apps/common/app_history.h, and that of the operations in memory; `ret` of one without an answer
+ * is UINT64_MAX.
  */
 
 #include <stdbool.h>
@@ -30,33 +31,9 @@
 /** No value: the key is not there. */
 #define HIST_NONE 0
 
-enum hist_kind {
-	HIST_PUT = APP_HISTORY_PUT,
-	HIST_GET = APP_HISTORY_GET,
-	HIST_DEL = APP_HISTORY_DEL,
-	HIST_CAS = APP_HISTORY_CAS,
-	HIST_SNAPSHOT,
-	HIST_RESTART,
-};
-
-/** One operation. */
-struct hist_op {
-	uint64_t key;
-	uint64_t call;     /**< When it was asked, any clock that all clients share. */
-	uint64_t ret;      /**< When the answer was there; UINT64_MAX: never. */
-	uint64_t expected; /**< CAS. */
-	uint64_t value;    /**< PUT, CAS: to write. */
-	uint64_t found;    /**< GET, and CAS that failed: what was there. */
-	uint32_t client;
-	uint32_t line;
-	uint8_t kind;      /**< enum hist_kind. */
-	bool done;         /**< An answer came. */
-	bool ok;           /**< DEL: it was there; CAS: it wrote. */
-	bool every_key;    /**< SNAPSHOT, RESTART: until hist_sort() makes one for each key. */
-};
-
+/** Zero it; free() frees op. */
 struct history {
-	struct hist_op *op;
+	struct app_history_op *op;
 	size_t n, room;
 };
 
@@ -64,36 +41,53 @@ struct history {
  * Read a history, or a further part of one.
  *
  * @param in
- *   The text.
+ *   The text, or the binary form.
  * @param name
  *   Of the file, for messages.
  * @param h
- *   What was read before, or zeroed; the operations are appended. Free h->op.
+ *   The operations are appended.
  * @return
  *   0, or -1 after one line on standard error: then it holds nothing.
  */
 int hist_read(FILE *in, const char *name, struct history *h);
 
 /**
- * Read one operation of the binary form.
+ * Append an operation, unless it was refused without effect.
  *
- * @param skip
- *   Set if it had no effect and no meaning.
  * @return
- *   NULL, or what is wrong with it.
+ *   NULL, or what is wrong with it; then it is not there.
  */
-const char *hist_op_read(const struct app_history_op *in, struct hist_op *op, bool *skip);
+const char *hist_add(struct history *h, const struct app_history_op *op, uint64_t line);
 
 /** Operations of the same key from op[0] on, of @p n that are sorted. */
-size_t hist_same_key(const struct hist_op *op, size_t n);
+size_t hist_same_key(const struct app_history_op *op, size_t n);
 
-/** Order by key, then by call. @return false: there is no memory. */
+/**
+ * Give each key its own of those of every key; order by key, then by call.
+ *
+ * @return
+ *   False: there is no memory.
+ */
 bool hist_sort(struct history *h);
 
 /** Write an operation as its line, without the end of the line. */
-void hist_write(FILE *out, const struct hist_op *op);
+void hist_write(FILE *out, const struct app_history_op *op);
 
 /** Write a value: 0x..., or none. */
 void hist_write_value(FILE *out, uint64_t word);
+
+/** An answer came. */
+static inline bool
+hist_done(const struct app_history_op *op)
+{
+	return op->state != APP_HISTORY_OPEN;
+}
+
+/** It was done: a delete found something, a compare-and-swap wrote. */
+static inline bool
+hist_ok(const struct app_history_op *op)
+{
+	return op->state == APP_HISTORY_OK;
+}
 
 #endif

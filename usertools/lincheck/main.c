@@ -12,7 +12,6 @@
 #include "app_opt.h"
 #include "wgl.h"
 
-static bool json;
 static uint64_t max = 50000000;
 
 static const struct app_opt table[] = {
@@ -20,7 +19,6 @@ static const struct app_opt table[] = {
 		"configurations to remember for one key, of 32 bytes each; a key that needs more "
 		"is undecided",
 		1, 1e15),
-	APP_FLAG("json", &json, "print the result as one JSON object"),
 };
 
 static void
@@ -49,9 +47,9 @@ struct result {
 
 /* The answer that cannot be, and all that overlaps it or ended just before it. */
 static void
-explain(const struct hist_op *op, size_t n, const struct wgl_report *report)
+explain(const struct app_history_op *op, size_t n, const struct wgl_report *report)
 {
-	const struct hist_op *stuck = &op[report->stuck];
+	const struct app_history_op *stuck = &op[report->stuck];
 	uint64_t from = stuck->call, width = stuck->ret - stuck->call;
 	size_t i, shown = 0;
 
@@ -59,7 +57,7 @@ explain(const struct hist_op *op, size_t n, const struct wgl_report *report)
 	       "no answer explains\n  ",
 		stuck->key, report->taken, n);
 	hist_write(stdout, stuck);
-	printf("   (line %u; the value may be ", stuck->line);
+	printf("   (line %" PRIu64 "; the value may be ", stuck->line);
 	hist_write_value(stdout, report->value);
 	printf(")\naround it:\n");
 	from -= width < from ? width : from;
@@ -68,7 +66,7 @@ explain(const struct hist_op *op, size_t n, const struct wgl_report *report)
 			continue;
 		printf("  ");
 		hist_write(stdout, &op[i]);
-		printf("   (line %u)\n", op[i].line);
+		printf("   (line %" PRIu64 ")\n", op[i].line);
 		shown++;
 	}
 }
@@ -87,15 +85,14 @@ check(const struct history *h, struct result *r)
 		case WGL_YES:
 			break;
 		case WGL_NO:
-			if (r->wrong++ == 0 && !json)
+			if (r->wrong++ == 0)
 				explain(h->op + at, n, &report);
 			break;
 		case WGL_UNDECIDED:
 			r->undecided++;
-			if (!json)
-				printf("key %" PRIu64 ": undecided: more than %" PRIu64
-				       " configurations; --max allows more\n",
-					h->op[at].key, max);
+			printf("key %" PRIu64 ": undecided: more than %" PRIu64
+			       " configurations; --max allows more\n",
+				h->op[at].key, max);
 			break;
 		case WGL_NOMEM:
 			return app_fail("out of memory at key %" PRIu64 " with %zu operations; a "
@@ -125,19 +122,13 @@ file_add(const char *name, struct history *all)
 static void
 print(const struct result *r)
 {
-	if (json)
-		printf("{\"app\": \"crpc-lincheck\", \"ops\": %" PRIu64 ", \"keys\": %" PRIu64
-		       ", \"configurations\": %" PRIu64 ", \"not_linearizable\": %" PRIu64
-		       ", \"undecided\": %" PRIu64 "}\n",
-			r->ops, r->keys, r->configurations, r->wrong, r->undecided);
-	else
-		printf("%" PRIu64 " operations on %" PRIu64 " keys: %s (%" PRIu64 " not, %" PRIu64
-		       " undecided; %" PRIu64 " configurations)\n",
-			r->ops, r->keys,
-			r->wrong != 0             ? "not linearizable"
-				: r->undecided != 0 ? "undecided"
-						    : "linearizable",
-			r->wrong, r->undecided, r->configurations);
+	printf("%" PRIu64 " operations on %" PRIu64 " keys: %s (%" PRIu64 " not, %" PRIu64
+	       " undecided; %" PRIu64 " configurations)\n",
+		r->ops, r->keys,
+		r->wrong != 0             ? "not linearizable"
+			: r->undecided != 0 ? "undecided"
+					    : "linearizable",
+		r->wrong, r->undecided, r->configurations);
 }
 
 int

@@ -32,7 +32,7 @@ struct event {
 	bool is_call;
 };
 
-/* A configuration. The two words of 0 are an empty place. */
+/* A configuration; the second word of an empty place is 0. */
 struct place {
 	uint64_t hash[2];
 };
@@ -56,7 +56,7 @@ struct step {
 };
 
 struct search {
-	const struct hist_op *op;
+	const struct app_history_op *op;
 	struct event *event; /* [0] is the head of the list */
 	struct step *step;
 	size_t depth, answered; /* calls taken; those of them that have an answer */
@@ -77,75 +77,78 @@ mix(uint64_t i, uint64_t salt)
 	return z ^ (z >> 33);
 }
 
-static bool
-memo_size(struct memo *memo, uint64_t size)
+/* Where a configuration is, or would be. */
+static struct place *
+memo_find(const struct memo *memo, struct place what)
 {
-	struct memo old = *memo;
-	uint64_t i, at;
+	uint64_t at = what.hash[0] & (memo->size - 1);
 
-	memo->place = calloc(size, sizeof(*memo->place));
-	if (memo->place == NULL) {
-		*memo = old;
+	while (memo->place[at].hash[1] != 0 &&
+		memcmp(&memo->place[at], &what, sizeof(what)) != 0)
+		at = (at + 1) & (memo->size - 1);
+	return &memo->place[at];
+}
+
+static bool
+memo_grow(struct memo *memo)
+{
+	struct memo more = {.size = memo->size != 0 ? 2 * memo->size : 64, .used = memo->used};
+
+	more.place = calloc(more.size, sizeof(*more.place));
+	if (more.place == NULL)
 		return false;
-	}
-	memo->size = size;
-	for (i = 0; i < old.size; i++) {
-		if ((old.place[i].hash[0] | old.place[i].hash[1]) == 0)
-			continue;
-		at = old.place[i].hash[0] & (size - 1);
-		while ((memo->place[at].hash[0] | memo->place[at].hash[1]) != 0)
-			at = (at + 1) & (size - 1);
-		memo->place[at] = old.place[i];
-	}
-	free(old.place);
+	for (uint64_t i = 0; i < memo->size; i++)
+		if (memo->place[i].hash[1] != 0)
+			*memo_find(&more, memo->place[i]) = memo->place[i];
+	free(memo->place);
+	*memo = more;
 	return true;
 }
 
 /* 1: it is new, and remembered now; 0: seen before; -1: no memory. */
 static int
-memo_add(struct memo *memo, const uint64_t hash[2])
+memo_add(struct memo *memo, struct place what)
 {
-	uint64_t at;
+	struct place *at;
 
-	if (2 * memo->used >= memo->size && !memo_size(memo, memo->size != 0 ? 2 * memo->size : 64))
+	if (2 * memo->used >= memo->size && !memo_grow(memo))
 		return -1;
-	for (at = hash[0] & (memo->size - 1);
-		(memo->place[at].hash[0] | memo->place[at].hash[1]) != 0;
-		at = (at + 1) & (memo->size - 1))
-		if (memcmp(memo->place[at].hash, hash, sizeof(memo->place[at].hash)) == 0)
-			return 0;
-	memcpy(memo->place[at].hash, hash, sizeof(memo->place[at].hash));
+	at = memo_find(memo, what);
+	if (at->hash[1] != 0)
+		return 0;
+	*at = what;
 	memo->used++;
 	return 1;
 }
 
 /* Whether a single copy would have given this answer; sets the next copy. */
 static bool
-apply(const struct hist_op *op, const struct copy *copy, struct copy *next)
+apply(const struct app_history_op *op, const struct copy *copy, struct copy *next)
 {
 	uint64_t value = copy->value;
 
 	*next = *copy;
 	switch (op->kind) {
-	case HIST_SNAPSHOT:
+	case APP_HISTORY_SNAPSHOT:
 		next->kept = value;
 		return true;
-	case HIST_RESTART:
+	case APP_HISTORY_RESTART:
 		next->value = copy->kept;
 		return true;
-	case HIST_PUT:
+	case APP_HISTORY_PUT:
 		next->value = op->value;
 		return true;
-	case HIST_GET:
-		return !op->done || op->found == value;
-	case HIST_DEL:
+	case APP_HISTORY_GET:
+		return !hist_done(op) || op->found == value;
+	case APP_HISTORY_DEL:
 		next->value = HIST_NONE;
-		return !op->done || op->ok == (value != HIST_NONE);
+		return !hist_done(op) || hist_ok(op) == (value != HIST_NONE);
 	default:
 		if (value == op->expected)
 			next->value = op->value;
-		return !op->done || (op->ok ? value == op->expected
-					    : value != op->expected && value == op->found);
+		return !hist_done(op) ||
+			(hist_ok(op) ? value == op->expected
+				     : value != op->expected && value == op->found);
 	}
 }
 
@@ -165,12 +168,13 @@ put_back(struct event *e)
 		e->next->prev = e;
 }
 
-/* Hash of the operations taken with the copy; never two words of 0. */
-static void
-configuration(const struct search *s, size_t with, const struct copy *copy, uint64_t hash[2])
+/* The operations taken, one more, and the copy then. */
+static struct place
+configuration(const struct search *s, size_t with, const struct copy *copy)
 {
-	hash[0] = (s->hash[0] ^ mix(with, 0)) + mix(copy->value, 2) + mix(copy->kept, 4);
-	hash[1] = ((s->hash[1] ^ mix(with, 1)) + mix(copy->value, 3) + mix(copy->kept, 5)) | 1;
+	return (struct place){{
+		(s->hash[0] ^ mix(with, 0)) + mix(copy->value, 2) + mix(copy->kept, 4),
+		((s->hash[1] ^ mix(with, 1)) + mix(copy->value, 3) + mix(copy->kept, 5)) | 1}};
 }
 
 static void
@@ -235,14 +239,12 @@ search(struct search *s, size_t answers, uint64_t max, struct wgl_report *report
 {
 	struct event *e = s->event[0].next;
 	struct copy next;
-	uint64_t hash[2];
 	int fresh;
 
 	while (s->answered != answers) {
 		if (e != NULL && e->is_call) {
 			if (may_be_next(s, e, &next)) {
-				configuration(s, e->op, &next, hash);
-				fresh = memo_add(&s->memo, hash);
+				fresh = memo_add(&s->memo, configuration(s, e->op, &next));
 				if (fresh < 0)
 					return WGL_NOMEM;
 				if (s->memo.used > max)
@@ -294,16 +296,18 @@ struct seen {
 };
 
 static void
-values_seen(const struct hist_op *op, size_t n, struct seen *seen)
+values_seen(const struct app_history_op *op, size_t n, struct seen *seen)
 {
 	uint64_t *value = seen->value;
 	size_t i, k = 0;
 
 	for (i = 0; i < n; i++) {
-		seen->any |= op[i].kind == HIST_DEL && op[i].done && op[i].ok;
-		if (op[i].kind == HIST_CAS)
+		seen->any |= op[i].kind == APP_HISTORY_DEL && hist_ok(&op[i]);
+		if (op[i].kind == APP_HISTORY_CAS)
 			value[k++] = op[i].expected;
-		if (op[i].done && (op[i].kind == HIST_GET || (op[i].kind == HIST_CAS && !op[i].ok)))
+		if (hist_done(&op[i]) &&
+			(op[i].kind == APP_HISTORY_GET ||
+				(op[i].kind == APP_HISTORY_CAS && !hist_ok(&op[i]))))
 			value[k++] = op[i].found;
 	}
 	qsort(value, k, sizeof(*value), by_value);
@@ -322,11 +326,11 @@ is_seen(const struct seen *seen, uint64_t value)
  * each of which would double the orders to try.
  */
 static bool
-may_matter(const struct hist_op *op, const struct seen *seen)
+may_matter(const struct app_history_op *op, const struct seen *seen)
 {
-	if (op->done || op->kind == HIST_DEL || op->kind >= HIST_SNAPSHOT)
+	if (hist_done(op) || op->kind == APP_HISTORY_DEL || op->kind >= APP_HISTORY_SNAPSHOT)
 		return true;
-	if (op->kind == HIST_GET)
+	if (op->kind == APP_HISTORY_GET)
 		return false;
 	return seen->any || is_seen(seen, op->value);
 }
@@ -338,13 +342,13 @@ turns_give(struct search *s, const struct seen *seen, struct event *event, size_
 	size_t turn[ALIKES] = {0}, i;
 
 	for (i = 0; i < n; i++) {
-		const struct hist_op *op = &s->op[event[i].op];
+		const struct app_history_op *op = &s->op[event[i].op];
 
-		if (!event[i].is_call || op->done)
+		if (!event[i].is_call || hist_done(op))
 			continue;
-		if (op->kind == HIST_DEL)
+		if (op->kind == APP_HISTORY_DEL)
 			event[i].alike = ALIKE_DELETES;
-		else if (op->kind == HIST_PUT && !is_seen(seen, op->value))
+		else if (op->kind == APP_HISTORY_PUT && !is_seen(seen, op->value))
 			event[i].alike = ALIKE_PUTS;
 		event[i].turn = turn[event[i].alike]++;
 	}
@@ -352,7 +356,7 @@ turns_give(struct search *s, const struct seen *seen, struct event *event, size_
 
 /* The list of all calls and answers. Returns how many answers, or SIZE_MAX without memory. */
 static size_t
-events_make(struct search *s, const struct hist_op *op, size_t n)
+events_make(struct search *s, const struct app_history_op *op, size_t n)
 {
 	struct event **call = calloc(n, sizeof(*call));
 	struct seen seen = {.value = calloc(2 * n, sizeof(*seen.value))};
@@ -368,7 +372,7 @@ events_make(struct search *s, const struct hist_op *op, size_t n)
 		if (!may_matter(&op[i], &seen))
 			continue;
 		s->event[k++] = (struct event){.op = i, .time = op[i].call, .is_call = true};
-		if (op[i].done) {
+		if (hist_done(&op[i])) {
 			s->event[k++] = (struct event){.op = i, .time = op[i].ret};
 			answers++;
 		}
@@ -389,7 +393,7 @@ events_make(struct search *s, const struct hist_op *op, size_t n)
 }
 
 enum wgl_verdict
-wgl_check(const struct hist_op *op, size_t n, uint64_t max, struct wgl_report *report)
+wgl_check(const struct app_history_op *op, size_t n, uint64_t max, struct wgl_report *report)
 {
 	struct search s = {.op = op, .copy = {HIST_NONE, HIST_NONE}};
 	enum wgl_verdict verdict = WGL_NOMEM;

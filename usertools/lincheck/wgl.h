@@ -15,7 +15,8 @@
  *
  * An operation without an answer may take effect at any time after its call, or never.
  *
- * The copy keeps a second value: HIST_SNAPSHOT copies the value there, HIST_RESTART copies it back.
+ * The copy keeps a second value: APP_HISTORY_SNAPSHOT copies the value there, APP_HISTORY_RESTART
+ * copies it back.
  */
 
 #include "history.h"
@@ -52,6 +53,6 @@ struct wgl_report {
  *   The verdict.
  */
 enum wgl_verdict wgl_check(
-	const struct hist_op *op, size_t n, uint64_t max, struct wgl_report *report);
+	const struct app_history_op *op, size_t n, uint64_t max, struct wgl_report *report);
 
 #endif
