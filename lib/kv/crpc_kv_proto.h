@@ -113,7 +113,7 @@ struct kv_scan_item {
 
 /**
  * Places of a store that one CRPC_KV_SCAN looks at, at most: it ends at a multiple of them. This
- * bounds a daemon's turn, and lets a client scan several parts at a time.
+ * bounds a daemon's turn.
  */
 #define CRPC_KV_SCAN_PLACES 256
 /** Every ipc of a service takes answers of this size: an item with the longest key fits. */
