@@ -2,12 +2,12 @@
 /* What a daemon does beside its turns: kv_daemon.c has those. */
 #include <errno.h>
 
-#include "kv_daemon.h"
+#include "kv_walk.h"
 
 void
 __crpc_kv_daemon_fail(struct crpc_kv_daemon *d, uint64_t token, int status)
 {
-	d->stats.failed++;
+	d->stats.stat[CRPC_KV_STAT_FAILED]++;
 	if (d->front == NULL) {
 		/* A one-way message cannot fail, but it holds its place until it is released. */
 		if (crpc_ipc_server_fail(d->ipc, d->now, token, status) == -EOPNOTSUPP)
@@ -20,7 +20,7 @@ __crpc_kv_daemon_fail(struct crpc_kv_daemon *d, uint64_t token, int status)
 void
 __crpc_kv_daemon_net_fail(struct crpc_kv_daemon *d, uint64_t now, uint64_t token, int status)
 {
-	d->stats.failed++;
+	d->stats.stat[CRPC_KV_STAT_FAILED]++;
 	if (crpc_copyrpc_fail(d->net->ctx, now, token, status) == -EOPNOTSUPP)
 		crpc_copyrpc_release(d->net->ctx, now, token);
 }
@@ -88,9 +88,9 @@ void
 crpc_kv_daemon_stats(const struct crpc_kv_daemon *d, struct crpc_kv_stats *stats)
 {
 	*stats = d->stats;
+	__crpc_kv_walk_count(d, stats->stat);
 	stats->waited =
 		(d->net == NULL ? 0 : d->net->waited) + (d->hop == NULL ? 0 : d->hop->waited);
-	stats->keys = __crpc_kv_store_count(d->store);
 }
 
 void

@@ -126,8 +126,7 @@ open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf, const
 		.hold_ns = conf->hold_ns,
 		.initial_pos = conf->initial_pos,
 		.timeout_ns = net->timeout_ns,
-		/* For a peer that hangs while no call, and so no ping, has room. */
-		.peer_timeout_ns = 2 * net->timeout_ns,
+		.peer_timeout_ns = net->timeout_ns,
 		.max_large = kv_is_large(conf) ? msg : 0,
 	};
 
@@ -279,7 +278,7 @@ __crpc_kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void 
 		return 0;
 	if (rc == -EAGAIN)
 		return call_later(net, p, now, msg, len, resp_max, token);
-	return rc == -ECONNRESET || rc == -EPROTO ? -EHOSTUNREACH : rc;
+	return rc == -EMSGSIZE ? rc : -EHOSTUNREACH;
 }
 
 uint32_t
@@ -431,34 +430,6 @@ __crpc_kv_net_attend(struct kv_net *net, uint64_t now)
 }
 
 void
-__crpc_kv_net_own_done(struct kv_net *net, const struct crpc_done *done)
-{
-	uint64_t id = done->cookie - KV_NET_COOKIE_OWN;
-
-	if (id >= net->peers) /* the answer to a stop: ignored */
-		return;
-	net->peer[id].ping_open = false;
-	if (done->status == -ETIMEDOUT)
-		lose(net, net->peer[id].rank, net->silence);
-}
-
-static void
-ping(struct kv_net *net, uint64_t now, uint32_t i)
-{
-	struct kv_peer *p = &net->peer[i];
-	uint8_t msg[sizeof(struct kv_req_hdr)];
-	uint32_t len = kv_req_write(msg, CRPC_KV_PING, 0, 0);
-
-	if (p->ping_open || now - p->ping_ns < KV_NET_PING_NS)
-		return;
-	if (crpc_copyrpc_call(
-		    p->ep, now, msg, len, sizeof(struct kv_resp_hdr), KV_NET_COOKIE_OWN + i) != 0)
-		return;
-	p->ping_open = true;
-	p->ping_ns = now;
-}
-
-void
 __crpc_kv_net_watch(struct kv_net *net, uint64_t now)
 {
 	struct kv_peer *p;
@@ -475,9 +446,9 @@ __crpc_kv_net_watch(struct kv_net *net, uint64_t now)
 			lose(net, p->rank, "it is known to be lost");
 		else if (rc != 0)
 			lose(net, p->rank,
-				rc == -EPROTO ? "it broke the protocol" : "its connection broke");
-		else
-			ping(net, now, i);
+				rc == -EPROTO              ? "it broke the protocol"
+					: rc == -ETIMEDOUT ? net->silence
+							   : "its connection broke");
 	}
 	__crpc_kv_net_attend(net, now);
 }
@@ -491,6 +462,5 @@ __crpc_kv_net_send_stop(struct kv_net *net, uint64_t now)
 	for (uint32_t i = 0; i < net->peers; i++)
 		if (!net->peer[i].down)
 			crpc_copyrpc_call(net->peer[i].ep, now, msg, len,
-				sizeof(struct kv_resp_hdr),
-				KV_NET_COOKIE_OWN + KV_NET_PEERS_MAX + i);
+				sizeof(struct kv_resp_hdr), KV_NET_COOKIE_OWN);
 }

@@ -19,10 +19,10 @@
  * first in, first out; so nothing ever spins for room inside a handler. There are at most as many
  * waiting requests as ipc calls can be open, and the pool has a place for each.
  *
- * A rank is lost when the program finds it dead (crpc_kv_server_lose()), when an endpoint to it
- * breaks, or when an answer does not come in time: every KV_NET_PING_NS each peer is asked whether
- * it is there, and a call ends at most a quarter after its deadline. A lost rank is lost for all
- * daemons of the rank that lost it (struct kv_fate).
+ * A rank is lost when the program finds it dead (crpc_kv_server_lose()), or when an endpoint to it
+ * breaks, as it does at most a quarter after the deadline of a call if nothing arrives
+ * (crpc_copyrpc_conf.peer_timeout_ns). A lost rank is lost for all daemons of the rank that lost it
+ * (struct kv_fate).
  *
  * Belongs to the daemon's thread.
  */
@@ -32,15 +32,11 @@
 #include "crpc_atomic.h"
 #include "crpc_kv_server.h"
 
-/** Time between two questions to a peer. */
-#define KV_NET_PING_NS UINT64_C(100000000)
-_Static_assert(KV_NET_PING_NS + CRPC_KV_TIMEOUT_NS * 5 / 4 < 1700000000, "reported in time");
+_Static_assert(CRPC_KV_TIMEOUT_NS * 5 / 4 < 1700000000, "a lost rank is reported in time");
 /** Endpoints to one daemon, in a run with large values. */
 #define KV_NET_LANES 4
-/** Endpoints of one daemon at most. */
-#define KV_NET_PEERS_MAX (CRPC_KV_OWNERS_MAX * KV_NET_LANES)
-/** Cookies of our own calls; those of ipc tokens are below (KV_NET_COOKIE_OWN is never a token). */
-#define KV_NET_COOKIE_OWN (UINT64_MAX - 2 * KV_NET_PEERS_MAX)
+/** Cookie of our own calls, whose answers nothing waits for; never a token of ipc. */
+#define KV_NET_COOKIE_OWN UINT64_MAX
 
 /**
  * Another rank, for all daemons. `want` is the step that each of them shall take: it rises, odd is
@@ -111,11 +107,9 @@ STAILQ_HEAD(kv_backlog, kv_waiting);
 struct kv_peer {
 	struct crpc_copyrpc_ep *ep;
 	struct kv_backlog backlog; /**< Of a daemon's first endpoint: for all of them. */
-	uint64_t ping_ns;          /**< When it was asked last. */
 	uint32_t rank;
 	uint32_t daemon;
-	uint32_t lane; /**< Which of those to this daemon. */
-	bool ping_open;
+	uint32_t lane;         /**< Which of those to this daemon. */
 	bool down;             /**< Not there or not connected, or lost. */
 	_Atomic uint32_t seen; /**< Of a rank's first endpoint: see struct kv_other. */
 	uint32_t tries;        /**< Of it: resets in a row that were not possible. */
@@ -197,10 +191,7 @@ int __crpc_kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const v
 /** Give waiting requests to copyrpc, as far as there is room. @return how many. */
 uint32_t __crpc_kv_net_drain(struct kv_net *net, uint64_t now);
 
-/** A completion with a cookie of ours (at or above KV_NET_COOKIE_OWN). */
-void __crpc_kv_net_own_done(struct kv_net *net, const struct crpc_done *done);
-
-/** Every few milliseconds: ask the peers, look at the endpoints. */
+/** Every few milliseconds: look at the endpoints. */
 void __crpc_kv_net_watch(struct kv_net *net, uint64_t now);
 
 /** Notify every rank that the run was interrupted here. */
