@@ -303,6 +303,15 @@ serve_ranks(struct crpc_kv_daemon *d, uint64_t now)
 	return n;
 }
 
+static void
+fail_from(struct crpc_kv_daemon *d, uint64_t now, enum kv_origin origin, uint64_t token, int status)
+{
+	if (origin == KV_FROM_CLIENT)
+		__crpc_kv_daemon_fail(d, token, status);
+	else
+		__crpc_kv_daemon_net_fail(d, now, token, status);
+}
+
 /* Phase 3: answers of other daemons, to clients of ours or to other ranks. */
 static uint32_t
 pass_answers_of_mates(struct crpc_kv_daemon *d, uint64_t now)
@@ -312,16 +321,12 @@ pass_answers_of_mates(struct crpc_kv_daemon *d, uint64_t now)
 
 	for (uint32_t i = 0; i < n; i++) {
 		a = &d->answered[i];
-		if (crpc_unlikely(a->status != 0 && a->origin == KV_FROM_CLIENT)) {
-			__crpc_kv_daemon_fail(d, a->token, a->status);
-		} else if (a->origin == KV_FROM_CLIENT) {
+		if (crpc_unlikely(a->status != 0))
+			fail_from(d, now, a->origin, a->token, a->status);
+		else if (a->origin == KV_FROM_CLIENT)
 			ipc_pass(d, a->token, a->data, a->len);
-		} else if (crpc_unlikely(a->status != 0 ||
-				   crpc_copyrpc_reply(
-					   d->net->ctx, now, a->token, a->data, a->len) != 0)) {
-			__crpc_kv_daemon_net_fail(
-				d, now, a->token, a->status != 0 ? a->status : -EMSGSIZE);
-		}
+		else if (crpc_copyrpc_reply(d->net->ctx, now, a->token, a->data, a->len) != 0)
+			__crpc_kv_daemon_net_fail(d, now, a->token, -EMSGSIZE);
 	}
 	return n;
 }
@@ -671,6 +676,18 @@ hop_is_busy(const struct crpc_kv_daemon *d)
 	return d->hop != NULL && (d->joined + 1 < d->daemons || *d->hop->under_way != 0);
 }
 
+/* Requests that waited leave, or fail. */
+static crpc_noinline uint32_t
+drain(struct crpc_kv_daemon *d, uint64_t now, struct kv_wait *w, kv_wait_send send, void *of)
+{
+	uint32_t n = __crpc_kv_wait_drain(w, now, send, of);
+	const struct kv_record *rec;
+
+	while ((rec = kv_wait_failed(w)) != NULL)
+		fail_from(d, now, (enum kv_origin)rec->origin, rec->token, rec->status);
+	return n;
+}
+
 /* Phases 6 and 7. */
 static uint32_t
 send_waiting(struct crpc_kv_daemon *d, uint64_t now)
@@ -678,13 +695,13 @@ send_waiting(struct crpc_kv_daemon *d, uint64_t now)
 	uint32_t work = 0;
 
 	if (hop_is_busy(d)) {
-		if (crpc_unlikely(d->hop->waiting != 0))
-			work += __crpc_kv_hop_drain(d->hop, now);
+		if (crpc_unlikely(d->hop->wait.waiting != 0))
+			work += drain(d, now, &d->hop->wait, __crpc_kv_hop_send, d->hop);
 		crpc_flux_flush(d->hop->node, now);
 	}
 	if (d->net != NULL) {
-		if (crpc_unlikely(d->net->waiting != 0))
-			work += __crpc_kv_net_drain(d->net, now);
+		if (crpc_unlikely(d->net->wait.waiting != 0))
+			work += drain(d, now, &d->net->wait, __crpc_kv_net_send, d->net);
 		crpc_copyrpc_flush(d->net->ctx, now);
 	}
 	if (d->front != NULL)

@@ -27,10 +27,8 @@
  * Belongs to the daemon's thread.
  */
 
-#include <sys/queue.h>
-
-#include "crpc_atomic.h"
 #include "crpc_kv_server.h"
+#include "kv_wait.h"
 
 _Static_assert(CRPC_KV_TIMEOUT_NS * 5 / 4 < 1700000000, "a lost rank is reported in time");
 /** Endpoints to one daemon, in a run with large values. */
@@ -92,21 +90,9 @@ kv_resp_max(const struct crpc_kv_server_conf *c)
 	return (uint32_t)sizeof(struct kv_resp_hdr) + c->value_max;
 }
 
-/** A request that waits for room. Its bytes follow. */
-struct kv_waiting {
-	STAILQ_ENTRY(kv_waiting) link; /**< In a backlog, or among the free ones. */
-	uint64_t token;
-	uint64_t since_ns;
-	uint32_t len;
-	uint32_t resp_max;
-};
-
-STAILQ_HEAD(kv_backlog, kv_waiting);
-
 /** One endpoint to one daemon of another rank. */
 struct kv_peer {
 	struct crpc_copyrpc_ep *ep;
-	struct kv_backlog backlog; /**< Of a daemon's first endpoint: for all of them. */
 	uint32_t rank;
 	uint32_t daemon;
 	uint32_t lane;         /**< Which of those to this daemon. */
@@ -128,11 +114,7 @@ struct kv_net {
 	struct kv_peer **by_owner; /**< Through whom an owner is reached; NULL for our rank. */
 	uint32_t peers;
 	uint32_t lanes;      /**< Consecutive ones that lead to the same daemon. */
-	uint32_t waiting;    /**< In all backlogs. */
-	uint32_t drain_next; /**< The peer that a drain begins with. */
-	uint8_t *pool;
-	struct kv_backlog free;
-	uint64_t waited; /**< Requests that ever waited. */
+	struct kv_wait wait; /**< A queue for each endpoint: a daemon's first one's is for all. */
 	bool by_number;
 	struct crpc_copyrpc_ep_conf link;
 	char device[64];
@@ -188,21 +170,13 @@ void __crpc_kv_net_close(struct kv_net *net);
 int __crpc_kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg,
 	uint32_t len, uint32_t resp_max, uint64_t token);
 
-/** Give waiting requests to copyrpc, as far as there is room. @return how many. */
-uint32_t __crpc_kv_net_drain(struct kv_net *net, uint64_t now);
+/** Send a request that waits: a kv_wait_send, of a struct kv_net. */
+int __crpc_kv_net_send(void *of, uint32_t peer, struct kv_record *rec, uint64_t now);
 
 /** Every few milliseconds: look at the endpoints. */
 void __crpc_kv_net_watch(struct kv_net *net, uint64_t now);
 
 /** Notify every rank that the run was interrupted here. */
 void __crpc_kv_net_send_stop(struct kv_net *net, uint64_t now);
-
-/**
- * Take the oldest waiting request of a lost peer, to fail it.
- *
- * @return
- *   True if there was one; *token is set.
- */
-bool __crpc_kv_net_pop_lost(struct kv_net *net, uint64_t now, uint64_t *token);
 
 #endif

@@ -15,8 +15,8 @@ __crpc_kv_walk_count(const struct crpc_kv_daemon *d, uint64_t word[CRPC_KV_STATS
 	word[CRPC_KV_STAT_KEYS] = __crpc_kv_store_count(d->store);
 	word[CRPC_KV_STAT_CLIENTS] = ipc.clients;
 	word[CRPC_KV_STAT_OPEN] = ipc.open;
-	word[CRPC_KV_STAT_WAITING] =
-		(d->hop == NULL ? 0 : d->hop->waiting) + (d->net == NULL ? 0 : d->net->waiting);
+	word[CRPC_KV_STAT_WAITING] = (d->hop == NULL ? 0 : d->hop->wait.waiting) +
+		(d->net == NULL ? 0 : d->net->wait.waiting);
 	word[CRPC_KV_STAT_VERSION] = __crpc_kv_store_version(d->store);
 }
 
