@@ -227,11 +227,12 @@ add_requests(json_t *row, const struct crpc_kv_stats *c)
 		json_object_set_new(p99, name, time_quantile(c->phase_time[i], 0.99));
 	}
 	app_row_set(row, "{s:{s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I,s:I}}", "requests", "local",
-		INT(c->path[CRPC_KV_LOCAL]), "forwarded", INT(c->path[CRPC_KV_FORWARDED]), "remote",
-		INT(c->path[CRPC_KV_REMOTE]), "of_daemons", INT(c->mates), "of_ranks",
-		INT(c->ranks), "relayed", INT(c->relayed), "failed", INT(c->failed), "bad",
-		INT(c->bad), "waited", INT(c->waited), "turns", INT(c->turns), "busy_turns",
-		INT(c->busy));
+		INT(c->stat[CRPC_KV_STAT_LOCAL]), "forwarded", INT(c->stat[CRPC_KV_STAT_FORWARDED]),
+		"remote", INT(c->stat[CRPC_KV_STAT_REMOTE]), "of_daemons",
+		INT(c->stat[CRPC_KV_STAT_OF_DAEMONS]), "of_ranks",
+		INT(c->stat[CRPC_KV_STAT_OF_RANKS]), "relayed", INT(c->relayed), "failed",
+		INT(c->stat[CRPC_KV_STAT_FAILED]), "bad", INT(c->stat[CRPC_KV_STAT_BAD]), "waited",
+		INT(c->waited), "turns", INT(c->turns), "busy_turns", INT(c->busy));
 	app_row_set(row, "{s:{s:o,s:o,s:o,s:f,s:I,s:o}}", "loop", "phase_mean_ns", mean,
 		"phase_p50_ns", p50, "phase_p99_ns", p99, "busy_time", ratio(c->busy_ns, sum),
 		"timed_turns", INT(c->timed), "taken_per_turn",

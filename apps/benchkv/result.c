@@ -77,9 +77,8 @@ kv_result_add_daemon(struct kv_result *r, const struct kv_daemon_counts *counts,
 	r->daemons++;
 	daemon_add(&r->sum, counts);
 	app_words_add(&r->net, net, sizeof(*net), 1);
-	for (uint32_t i = 0; i < CRPC_KV_PATHS; i++)
-		r->served += counts->of.path[i];
-	r->served += counts->of.ranks + counts->of.mates;
+	for (uint32_t i = CRPC_KV_STAT_LOCAL; i <= CRPC_KV_STAT_OF_RANKS; i++)
+		r->served += counts->of.stat[i];
 }
 
 void

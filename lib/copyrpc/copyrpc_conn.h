@@ -123,6 +123,13 @@ ep_pending(const struct crpc_copyrpc_ep *ep)
 	return (ep->tx[WIRE_REQ].npend | ep->tx[WIRE_RESP].npend) != 0;
 }
 
+/** What a call gives where the endpoint does not work: a peer that is silent has gone. */
+static inline int
+ep_refusal(const struct crpc_copyrpc_ep *ep)
+{
+	return ep->err == -ETIMEDOUT ? -ECONNRESET : ep->err;
+}
+
 static inline uint32_t
 ep_outstanding(const struct crpc_copyrpc_ep *ep)
 {

@@ -19,7 +19,8 @@
  *
  * Request entry:  arrived -> open (recv) -> done (reply, fail, release) -> gone when all before it
  *                 are done. An open entry holds its token, a done one the inverted token.
- * Endpoint:       err = -ENOTCONN -> 0 (connect) -> -ECONNRESET or -EPROTO -> -ENOTCONN (reset)
+ * Endpoint:       err = -ENOTCONN -> 0 (connect) -> -ECONNRESET, -ETIMEDOUT or -EPROTO -> -ENOTCONN
+ *                 (reset)
  */
 
 #include <errno.h>

@@ -171,7 +171,7 @@ struct crpc_copyrpc_conf {
 	 */
 	uint64_t timeout_ns;
 	/**
-	 * Silence after which a peer counts as lost and its endpoint breaks with -ECONNRESET;
+	 * Silence after which a peer counts as lost and its endpoint breaks with -ETIMEDOUT;
 	 * default 0: never, only the device reports it. A peer that sends nothing for a quarter of
 	 * it is probed, and its poll() answers, whatever its own setting is. The endpoint breaks
 	 * between this time and 1.25 times that, if poll() is called all the time. Choose it longer
@@ -291,8 +291,8 @@ void crpc_copyrpc_ep_addr(const struct crpc_copyrpc_ep *ep, uint8_t addr[CRPC_CO
  * @param peer
  *   What crpc_copyrpc_ep_addr() gave at the peer. Untrusted: checked before use.
  * @return
- *   0, -EPROTO (no address, another version, another ring_size), -EISCONN, -EIO; -ECONNRESET or
- *   -EPROTO of an endpoint that is broken: crpc_copyrpc_ep_reset() first.
+ *   0, -EPROTO (no address, another version, another ring_size), -EISCONN, -EIO; the status of an
+ *   endpoint that is broken: crpc_copyrpc_ep_reset() first.
  */
 int crpc_copyrpc_ep_connect(struct crpc_copyrpc_ep *ep, const uint8_t peer[CRPC_COPYRPC_ADDR_LEN]);
 
@@ -327,13 +327,14 @@ int crpc_copyrpc_ep_reset(struct crpc_copyrpc_ep *ep);
 /**
  * Whether an endpoint works.
  *
- *     ep_create --> -ENOTCONN --ep_connect--> 0 --error, ep_shutdown--> -ECONNRESET or -EPROTO
- *                       ^                                                        |
- *                       +------------------------ ep_reset ----------------------+
+ *     ep_create --> -ENOTCONN --ep_connect--> 0 --error, ep_shutdown--> -ECONNRESET ...
+ *                       ^                                                     |
+ *                       +----------------------- ep_reset --------------------+
  *
  * @return
- *   0, -ENOTCONN (not connected yet), -ECONNRESET (the QP broke, or shutdown), -EPROTO (the peer
- *   sent what the protocol forbids). A broken endpoint stays so until crpc_copyrpc_ep_reset().
+ *   0, -ENOTCONN (not connected yet), -ECONNRESET (the QP broke, or shutdown), -ETIMEDOUT (nothing
+ *   arrived for peer_timeout_ns), -EPROTO (the peer sent what the protocol forbids). A broken
+ *   endpoint stays so until crpc_copyrpc_ep_reset().
  */
 int crpc_copyrpc_ep_status(const struct crpc_copyrpc_ep *ep);
 
@@ -356,8 +357,8 @@ int crpc_copyrpc_ep_status(const struct crpc_copyrpc_ep *ep);
  *   Returned in the completion.
  * @return
  *   0: taken, it completes exactly once. -EAGAIN: nothing was taken; poll, then call again.
- *   -EMSGSIZE: len or resp_max is too large, for ever. -ENOTCONN, -ECONNRESET, -EPROTO: see
- *   crpc_copyrpc_ep_status().
+ *   -EMSGSIZE: len or resp_max is too large, for ever. -ENOTCONN, -EPROTO, and -ECONNRESET of all
+ *   other ends: see crpc_copyrpc_ep_status().
  */
 int crpc_copyrpc_call(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_t len,
 	uint32_t resp_max, uint64_t cookie);
@@ -416,7 +417,7 @@ uint32_t crpc_copyrpc_cancel(struct crpc_copyrpc_ep *ep, uint64_t now_ns, uint64
  *   Returned in the completion.
  * @return
  *   0, -EAGAIN (poll, then retry), -EINVAL (not within mr, or no bytes), -EMSGSIZE, or as
- *   crpc_copyrpc_ep_status().
+ *   crpc_copyrpc_call().
  */
 int crpc_copyrpc_get(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const struct crpc_rdma_mr *mr,
 	void *buf, uint32_t len, uint64_t raddr, uint32_t rkey, uint64_t cookie);
@@ -471,14 +472,6 @@ uint16_t crpc_copyrpc_poll(
  */
 uint16_t crpc_copyrpc_recv(
 	struct crpc_copyrpc *ctx, uint64_t now_ns, struct crpc_req *req, uint16_t n);
-
-/**
- * The largest reply that a request allows.
- *
- * @return
- *   Bytes; -EOPNOTSUPP for a notification; -ENOENT for a token that is not open.
- */
-int64_t crpc_copyrpc_reply_max(const struct crpc_copyrpc *ctx, uint64_t token);
 
 /**
  * Answer a request; its data is gone after it. Never lacks room (see Flow control above).

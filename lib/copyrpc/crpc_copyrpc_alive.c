@@ -36,7 +36,7 @@ alive_check(struct crpc_copyrpc_ep *ep, uint64_t now_ns)
 			ep->id, ep->user_id, (unsigned long long)(silent / 1000000),
 			(unsigned long long)(limit / 1000000));
 		ep->ctx->stats.peers_lost++;
-		__crpc_copyrpc_break(ep, -ECONNRESET);
+		__crpc_copyrpc_break(ep, -ETIMEDOUT);
 	} else if (silent >= limit / 4 && now_ns - conn->probed_ns >= limit / 10) {
 		conn->probes++;
 		conn->probed_ns = now_ns;

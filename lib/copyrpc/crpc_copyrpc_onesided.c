@@ -21,7 +21,7 @@ onesided_post(struct crpc_copyrpc_ep *ep, enum crpc_rdma_op op, const struct crp
 
 	crpc_owner_check(&ep->ctx->owner, "copyrpc context");
 	if (ep->err != 0)
-		return ep->err;
+		return ep_refusal(ep);
 	if (len == 0 || at > mr->len || len > mr->len - at)
 		return -EINVAL;
 	if (len > CRPC_COPYRPC_ONESIDED_LEN_MAX)

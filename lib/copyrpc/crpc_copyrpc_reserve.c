@@ -50,7 +50,7 @@ call_find(struct crpc_copyrpc_ep *ep, uint32_t len, uint32_t resp_max, struct pl
 	int rc;
 
 	if (ep->err != 0)
-		return ep->err;
+		return ep_refusal(ep);
 	if (crpc_max(len, resp_max) > ep->max_msg) {
 		rc = __crpc_copyrpc_large_ask(ep, len, resp_max);
 		if (rc != 0)
@@ -113,7 +113,7 @@ crpc_copyrpc_notify(struct crpc_copyrpc_ep *ep, uint64_t now_ns, const void *buf
 
 	crpc_owner_check(&ep->ctx->owner, "copyrpc context");
 	if (ep->err != 0)
-		return ep->err;
+		return ep_refusal(ep);
 	if (len > ep->max_msg)
 		return -EMSGSIZE;
 	if (place_find(ep, WIRE_REQ, len, &p) != 0)
@@ -244,18 +244,4 @@ crpc_copyrpc_release(struct crpc_copyrpc *ctx, uint64_t now_ns, uint64_t token)
 	__crpc_copyrpc_release(ep, now_ns); /* it may be long until the next flush */
 	ep_list_add(ep, dirty);
 	return 0;
-}
-
-int64_t
-crpc_copyrpc_reply_max(const struct crpc_copyrpc *ctx, uint64_t token)
-{
-	struct crpc_copyrpc_ep *ep;
-	const struct req_entry *req = token_find(ctx, token, &ep);
-
-	if (req == NULL)
-		return -ENOENT;
-	if (req->reply_end == 0)
-		return -EOPNOTSUPP;
-	return (int64_t)crpc_max(
-		crpc_min(req->reply_end - 1, ep->max_msg), __crpc_copyrpc_large_reply_max(ep, req));
 }

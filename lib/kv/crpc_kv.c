@@ -270,147 +270,75 @@ crpc_kv_wait(struct crpc_kv *kv, struct crpc_kv_done *done)
 }
 
 /*
- * Take an answer apart: units of so many bytes, within the room that was asked for. A cursor only
- * rises, so every walk ends. @return how many units, or -errno.
+ * One step of a walk: ask an owner for n units, and take the answer apart. A cursor only rises, so
+ * every walk ends. @return how many units, or -errno.
  */
 static int
-walk_read(const void *msg, uint32_t len, uint32_t room, uint32_t unit, uint64_t *cursor,
-	const uint8_t **value)
+walk_step(struct crpc_kv *kv, enum kv_op op, uint32_t owner, uint32_t unit, uint64_t n,
+	uint64_t *cursor, const uint8_t **value)
 {
+	uint32_t room = (uint32_t)crpc_min(
+		sizeof(struct kv_resp_hdr) + n * unit, crpc_ipc_client_resp_max(kv->ipc));
+	uint32_t len = kv_walk_write(kv->msg, op, owner, room, *cursor);
 	struct kv_resp_hdr hdr;
+	int rc;
 
-	if (kv_resp_read(msg, len, &hdr, value) != 0)
+	rc = crpc_ipc_client_call_sync(
+		kv->ipc, crpc_clock_ns(), kv->msg, len, kv->answer, sizeof(kv->answer), 0);
+	if (rc < 0)
+		return rc;
+	if (kv_resp_read(kv->answer, (uint32_t)rc, &hdr, value) != 0)
 		return -EPROTO;
 	if (hdr.status == CRPC_KV_BAD_REQUEST)
 		return -EOPNOTSUPP;
-	if (hdr.status != CRPC_KV_OK || hdr.value_len % unit != 0 || len > room ||
+	if (hdr.status != CRPC_KV_OK || hdr.value_len % unit != 0 || (uint32_t)rc > room ||
 		(hdr.version != 0 && hdr.version <= *cursor))
 		return -EPROTO;
 	*cursor = hdr.version;
 	return (int)(hdr.value_len / unit);
 }
 
-/* Room for so many units in an answer. */
-static uint32_t
-walk_room(const struct crpc_kv *kv, uint32_t unit, uint64_t n)
-{
-	return (uint32_t)crpc_min(
-		sizeof(struct kv_resp_hdr) + n * unit, crpc_ipc_client_resp_max(kv->ipc));
-}
-
-/* One answer of a scan: its items go to *to, which moves on. */
-static int
-scan_take(struct crpc_kv *kv, struct crpc_kv_scan *at, const struct crpc_done *done, uint32_t room,
-	uint8_t **to)
-{
-	uint32_t unit = (uint32_t)sizeof(struct kv_scan_item) + kv->info.key_size;
-	uint64_t *lane = &at->lane[done->cookie], cursor = *lane - 1;
-	const uint8_t *value = NULL;
-	int n = done->status;
-
-	if (n == 0)
-		n = walk_read(done->data, done->len, room, unit, &cursor, &value);
-	if (n < 0)
-		return n;
-	memcpy(*to, value, (size_t)n * unit);
-	*to += (uint32_t)n * unit;
-	at->ends |= cursor == 0;
-	*lane = cursor % CRPC_KV_SCAN_PLACES == 0 ? 0 : cursor + 1;
-	return 0;
-}
-
-/* A request for each part that is under way; waits for all answers. @return 0 or -errno. */
-static int
-scan_parts(struct crpc_kv *kv, struct crpc_kv_scan *at, uint32_t lanes, uint32_t room, uint8_t **to)
-{
-	struct crpc_done done[CRPC_KV_SCAN_LANES];
-	uint32_t n, len, open = 0;
-	int rc = 0, taken;
-
-	for (uint32_t i = 0; i < CRPC_KV_SCAN_LANES && open < lanes && rc == 0; i++) {
-		if (at->lane[i] == 0 && !at->ends) {
-			at->lane[i] = at->next + 1;
-			at->next += CRPC_KV_SCAN_PLACES;
-			at->ends = at->next > UINT32_MAX; /* whatever is answered */
-		}
-		if (at->lane[i] == 0)
-			continue;
-		len = kv_walk_write(kv->msg, CRPC_KV_SCAN, at->owner, room, at->lane[i] - 1);
-		rc = crpc_ipc_client_call(kv->ipc, crpc_clock_ns(), kv->msg, len,
-			crpc_ipc_client_resp_max(kv->ipc), i);
-		open += rc == 0;
-	}
-	if (rc == -EAGAIN && open != 0) /* Places of calls that timed out are missing. */
-		rc = 0;
-	while (open != 0) {
-		n = crpc_ipc_client_poll(kv->ipc, crpc_clock_ns(), done, CRPC_KV_SCAN_LANES);
-		for (uint32_t i = 0; i < n; i++) {
-			taken = scan_take(kv, at, &done[i], room, to);
-			rc = rc != 0 ? rc : taken;
-		}
-		open -= n;
-		if (n == 0)
-			sched_yield();
-	}
-	return rc;
-}
-
 int
 crpc_kv_scan(struct crpc_kv *kv, struct crpc_kv_scan *at, struct crpc_kv_item *item, uint16_t n)
 {
-	uint32_t unit = (uint32_t)sizeof(struct kv_scan_item) + kv->info.key_size, lanes, room, i;
-	const uint8_t *from = kv->answer;
-	struct crpc_kv_scan now = *at;
+	uint32_t unit = (uint32_t)sizeof(struct kv_scan_item) + kv->info.key_size;
+	uint64_t next = at->next;
 	struct kv_scan_item wire;
-	uint8_t *to = kv->answer;
-	int rc, k = 0;
+	const uint8_t *from;
+	int k;
 
 	if (n == 0 || at->owner >= crpc_kv_owners(kv))
 		return 0;
-	if (crpc_ipc_client_open(kv->ipc) != 0)
-		return -EBUSY;
-	n = (uint16_t)crpc_min(n, sizeof(kv->answer) / unit);
-	lanes = (uint32_t)crpc_min(crpc_min(n, CRPC_KV_SCAN_LANES), crpc_kv_depth(kv));
-	room = walk_room(kv, unit, n / lanes);
-	rc = scan_parts(kv, &now, lanes, room, &to);
-	if (rc != 0)
-		return rc;
-	for (; from < to; from += unit, k++) {
+	k = walk_step(kv, CRPC_KV_SCAN, at->owner, unit, n, &next, &from);
+	if (k < 0)
+		return k;
+	for (int i = 0; i < k; i++, from += unit) {
 		memcpy(&wire, from, sizeof(wire));
-		item[k] = (struct crpc_kv_item){
+		item[i] = (struct crpc_kv_item){
 			.key = from + sizeof(wire),
 			.version = wire.version,
 			.value_len = wire.value_len,
 			.ttl_ms = wire.ttl_ms,
 		};
 	}
-	for (i = 0; i < CRPC_KV_SCAN_LANES && now.lane[i] == 0; i++)
-		;
-	*at = now;
-	if (i == CRPC_KV_SCAN_LANES && now.ends)
-		*at = (struct crpc_kv_scan){.owner = now.owner + 1};
+	*at = (struct crpc_kv_scan){.owner = at->owner + (next == 0), .next = next};
 	return k;
 }
 
 int
 crpc_kv_stats(struct crpc_kv *kv, uint32_t owner, uint64_t stat[CRPC_KV_STATS_N])
 {
-	uint32_t at = 0, len, room;
 	const uint8_t *value;
 	uint64_t cursor = 0;
+	uint32_t at = 0;
 	int k;
 
 	if (owner >= crpc_kv_owners(kv))
 		return -EINVAL;
 	memset(stat, 0, CRPC_KV_STATS_N * sizeof(stat[0]));
 	do {
-		room = walk_room(kv, sizeof(stat[0]), CRPC_KV_STATS_N - at);
-		len = kv_walk_write(kv->msg, CRPC_KV_STATS, owner, room, cursor);
-		k = crpc_ipc_client_call_sync(
-			kv->ipc, crpc_clock_ns(), kv->msg, len, kv->answer, sizeof(kv->answer), 0);
-		if (k >= 0)
-			k = walk_read(
-				kv->answer, (uint32_t)k, room, sizeof(stat[0]), &cursor, &value);
+		k = walk_step(kv, CRPC_KV_STATS, owner, sizeof(stat[0]), CRPC_KV_STATS_N - at,
+			&cursor, &value);
 		if (k <= 0)
 			return k < 0 ? k : -EPROTO;
 		memcpy(stat + at, value, (size_t)k * sizeof(stat[0]));

@@ -90,16 +90,10 @@ struct crpc_kv_done {
 	uint64_t version;  /**< Of what was read or written. */
 };
 
-/** Requests of a scan that are open at a time. */
-#define CRPC_KV_SCAN_LANES 16
-
 /** Where a scan stands: zeroed it is at the begin. */
 struct crpc_kv_scan {
 	uint32_t owner; /**< Whose keys come next; crpc_kv_owners(): the scan is complete. */
-	/* The rest is for crpc_kv_scan(): zero for the first keys of an owner. */
-	bool ends;                         /* There is nothing from `next` on. */
-	uint64_t next;                     /* Place. */
-	uint64_t lane[CRPC_KV_SCAN_LANES]; /* Cursor of each part that was begun, and 1; 0: none. */
+	uint64_t next;  /**< Cursor of crpc_kv_scan(); 0 for the first keys of an owner. */
 };
 
 /** One key of a scan. */
@@ -236,8 +230,7 @@ uint16_t crpc_kv_poll(struct crpc_kv *kv, struct crpc_kv_done *done, uint16_t n)
 int crpc_kv_wait(struct crpc_kv *kv, struct crpc_kv_done *done);
 
 /**
- * Take the next keys of a scan: some requests of bounded work. Waits for their answers as wait()
- * does.
+ * Take the next keys of a scan: one request of bounded work. Waits for its answer as wait() does.
  *
  * @param kv
  *   The client, without open calls.
@@ -246,7 +239,7 @@ int crpc_kv_wait(struct crpc_kv *kv, struct crpc_kv_done *done);
  * @param item
  *   Filled from the front.
  * @param n
- *   Room in it; 64 and more keep several requests open.
+ *   Room in it; fewer are given, as many as fit an answer.
  * @return
  *   How many were given; 0 is normal, the scan is complete when at->owner is crpc_kv_owners().
  *   -EBUSY: calls are open. -EOPNOTSUPP: the service has another version, without scans. -EPROTO:

@@ -55,7 +55,7 @@ enum kv_op {
 	CRPC_KV_DELETE = 3,
 	/** No key, no value; answered by the nearest daemon with struct kv_info. */
 	CRPC_KV_INFO = 4,
-	CRPC_KV_PING = 5,  /**< Between daemons: are you there. */
+	/* 5 asked another daemon whether it is there. */
 	CRPC_KV_STOP = 6,  /**< Between daemons: the run was interrupted, stop. */
 	CRPC_KV_SCAN = 7,  /**< The keys of one owner, some at a time: struct kv_walk. */
 	CRPC_KV_STATS = 8, /**< The counters of one owner, likewise: 64-bit words. */
@@ -113,7 +113,7 @@ struct kv_scan_item {
 
 /**
  * Places of a store that one CRPC_KV_SCAN looks at, at most: it ends at a multiple of them. This
- * bounds a daemon's turn, and lets a client scan several parts at a time.
+ * bounds a daemon's turn.
  */
 #define CRPC_KV_SCAN_PLACES 256
 /** Every ipc of a service takes answers of this size: an item with the longest key fits. */

@@ -125,14 +125,9 @@ enum crpc_kv_phase {
 
 /** Counters of a daemon since its creation. */
 struct crpc_kv_stats {
-	uint64_t turns, busy; /**< Turns of the loop; of these: with work. */
-	/** Requests of clients: served here, passed to another daemon, to a rank. */
-	uint64_t path[CRPC_KV_PATHS];
-	uint64_t ranks;   /**< Requests of other ranks. */
-	uint64_t relayed; /**< Of these: passed to another daemon. */
-	uint64_t mates;   /**< Requests of other daemons of the rank. */
-	uint64_t failed;  /**< Requests that ended with an error. */
-	uint64_t bad;     /**< Malformed requests. */
+	uint64_t stat[CRPC_KV_STATS_N]; /**< As enum kv_stat numbers them. */
+	uint64_t turns, busy;           /**< Turns of the loop; of these: with work. */
+	uint64_t relayed; /**< Requests of other ranks that were passed to another daemon. */
 	uint64_t timed;   /**< Turns, one in CRPC_KV_PHASE_SAMPLE, whose phases were timed. */
 	uint64_t phase_ns[CRPC_KV_TURN_PHASES]; /**< In those. */
 	uint64_t busy_ns; /**< Of those that had work. Over the sum of phase_ns: utilisation. */
@@ -141,7 +136,6 @@ struct crpc_kv_stats {
 	/** Turns by the requests of clients that they took. */
 	uint64_t taken[CRPC_KV_TAKEN_BUCKETS];
 	uint64_t waited; /**< Requests that waited for room. */
-	uint64_t keys;   /**< Of its store, now. */
 };
 
 /**

@@ -103,9 +103,9 @@ ipc_pass(struct crpc_kv_daemon *d, uint64_t token, const void *data, uint32_t le
 static void
 pass_answer(struct crpc_kv_daemon *d, const struct crpc_done *done)
 {
-	if (crpc_unlikely(done->cookie >= KV_NET_COOKIE_OWN))
-		__crpc_kv_net_own_done(d->net, done);
-	else if (crpc_likely(done->status == 0))
+	if (crpc_unlikely(done->cookie == KV_NET_COOKIE_OWN))
+		return;
+	if (crpc_likely(done->status == 0))
 		ipc_pass(d, done->cookie, done->data, done->len);
 	else
 		__crpc_kv_daemon_fail(
@@ -123,24 +123,23 @@ net_answer(struct crpc_kv_daemon *d, uint64_t now, uint64_t token, uint32_t len)
 
 /*
  * A request of another rank that is none for the store. What a client sent is passed on as bytes
- * that may have changed meanwhile, but is never as short as a ping or a stop.
+ * that may have changed meanwhile, but is never as short as a stop.
  */
 static crpc_noinline void
 net_other(struct crpc_kv_daemon *d, uint64_t now, const struct crpc_req *r, uint8_t op)
 {
-	bool ours =
-		r->len == sizeof(struct kv_req_hdr) && (op == CRPC_KV_STOP || op == CRPC_KV_PING);
+	bool stop = r->len == sizeof(struct kv_req_hdr) && op == CRPC_KV_STOP;
 	uint32_t len = __crpc_kv_walk_serve(d, r, d->msg, sizeof(d->msg));
 
 	if (len != 0) {
 		net_answer(d, now, r->token, len);
 		return;
 	}
-	if (ours && op == CRPC_KV_STOP)
+	if (stop)
 		crpc_store_relaxed(&d->fate->stop, 1);
-	else if (!ours)
-		d->stats.bad++;
-	kv_resp_write(d->msg, ours ? CRPC_KV_OK : CRPC_KV_BAD_REQUEST, op, 0, 0);
+	else
+		d->stats.stat[CRPC_KV_STAT_BAD]++;
+	kv_resp_write(d->msg, stop ? CRPC_KV_OK : CRPC_KV_BAD_REQUEST, op, 0, 0);
 	net_answer(d, now, r->token, sizeof(struct kv_resp_hdr));
 }
 
@@ -248,7 +247,7 @@ quick_answer(struct crpc_kv_daemon *d, const struct crpc_req *r, void *msg)
 		__crpc_kv_quick_count(at->store, 1, q.put);
 	if (len != 0 && at != d) {
 		d->stats.relayed++;
-		at->stats.mates++;
+		at->stats.stat[CRPC_KV_STAT_OF_DAEMONS]++;
 	}
 	return len;
 }
@@ -300,8 +299,17 @@ serve_ranks(struct crpc_kv_daemon *d, uint64_t now)
 		__crpc_kv_store_exec(d->store, b, i, &served);
 		net_reply(d, now, d->req[d->index[i]].token, &served);
 	}
-	d->stats.ranks += n;
+	d->stats.stat[CRPC_KV_STAT_OF_RANKS] += n;
 	return n;
+}
+
+static void
+fail_from(struct crpc_kv_daemon *d, uint64_t now, enum kv_origin origin, uint64_t token, int status)
+{
+	if (origin == KV_FROM_CLIENT)
+		__crpc_kv_daemon_fail(d, token, status);
+	else
+		__crpc_kv_daemon_net_fail(d, now, token, status);
 }
 
 /* Phase 3: answers of other daemons, to clients of ours or to other ranks. */
@@ -313,16 +321,12 @@ pass_answers_of_mates(struct crpc_kv_daemon *d, uint64_t now)
 
 	for (uint32_t i = 0; i < n; i++) {
 		a = &d->answered[i];
-		if (crpc_unlikely(a->status != 0 && a->origin == KV_FROM_CLIENT)) {
-			__crpc_kv_daemon_fail(d, a->token, a->status);
-		} else if (a->origin == KV_FROM_CLIENT) {
+		if (crpc_unlikely(a->status != 0))
+			fail_from(d, now, a->origin, a->token, a->status);
+		else if (a->origin == KV_FROM_CLIENT)
 			ipc_pass(d, a->token, a->data, a->len);
-		} else if (crpc_unlikely(a->status != 0 ||
-				   crpc_copyrpc_reply(
-					   d->net->ctx, now, a->token, a->data, a->len) != 0)) {
-			__crpc_kv_daemon_net_fail(
-				d, now, a->token, a->status != 0 ? a->status : -EMSGSIZE);
-		}
+		else if (crpc_copyrpc_reply(d->net->ctx, now, a->token, a->data, a->len) != 0)
+			__crpc_kv_daemon_net_fail(d, now, a->token, -EMSGSIZE);
 	}
 	return n;
 }
@@ -345,7 +349,7 @@ mate_other(struct crpc_kv_daemon *d, uint64_t now, const struct crpc_req *r)
 		__crpc_kv_hop_answer(d->hop, now, r, len);
 		return;
 	}
-	d->stats.bad++;
+	d->stats.stat[CRPC_KV_STAT_BAD]++;
 	mate_answer(d, now, r, &bad);
 }
 
@@ -387,7 +391,7 @@ serve_mates(struct crpc_kv_daemon *d, uint64_t now)
 		__crpc_kv_store_exec(d->store, b, i, &served);
 		mate_answer(d, now, &d->req[d->index[i]], &served);
 	}
-	d->stats.mates += n;
+	d->stats.stat[CRPC_KV_STAT_OF_DAEMONS] += n;
 	return n;
 }
 
@@ -432,7 +436,7 @@ ipc_other(struct crpc_kv_daemon *d, const struct crpc_req *r, uint8_t op)
 	uint32_t len = __crpc_kv_walk_serve(d, r, d->msg, sizeof(d->msg)), writer;
 
 	if (len != 0) {
-		d->stats.path[CRPC_KV_LOCAL]++;
+		d->stats.stat[CRPC_KV_STAT_LOCAL]++;
 		len -= (uint32_t)sizeof(struct kv_resp_hdr);
 	} else if (op == CRPC_KV_INFO) {
 		writer = writer_take(d, r->peer);
@@ -445,7 +449,7 @@ ipc_other(struct crpc_kv_daemon *d, const struct crpc_req *r, uint8_t op)
 		crpc_store_relaxed(&d->fate->stop, 1);
 		kv_resp_write(d->msg, CRPC_KV_OK, op, 0, 0);
 	} else {
-		d->stats.bad++;
+		d->stats.stat[CRPC_KV_STAT_BAD]++;
 		kv_resp_write(d->msg, CRPC_KV_BAD_REQUEST, op, 0, 0);
 	}
 	reply_or_fail(d, r->token, d->msg, (uint32_t)sizeof(struct kv_resp_hdr) + len);
@@ -509,11 +513,11 @@ pass_on(struct crpc_kv_daemon *d, uint64_t now, const struct crpc_req *r, enum k
 		return;
 	}
 	if (mate < d->daemons) {
-		d->stats.path[CRPC_KV_FORWARDED]++;
+		d->stats.stat[CRPC_KV_STAT_FORWARDED]++;
 		rc = __crpc_kv_hop_call(
 			d->hop, now, mate, r->data, r->len, KV_FROM_CLIENT, r->token);
 	} else {
-		d->stats.path[CRPC_KV_REMOTE]++;
+		d->stats.stat[CRPC_KV_STAT_REMOTE]++;
 		rc = __crpc_kv_net_call(d->net, now, owner, r->data, r->len,
 			(uint32_t)sizeof(struct kv_resp_hdr) + value_max, r->token);
 	}
@@ -577,13 +581,13 @@ serve_clients_quick(struct crpc_kv_daemon *d, uint64_t now, uint32_t i, uint32_t
 			break;
 		if (crpc_unlikely(at != d)) {
 			others++;
-			d->stats.path[CRPC_KV_FORWARDED]++;
-			at->stats.mates++;
+			d->stats.stat[CRPC_KV_STAT_FORWARDED]++;
+			at->stats.stat[CRPC_KV_STAT_OF_DAEMONS]++;
 			__crpc_kv_quick_count(at->store, 1, q.put);
 		}
 	}
 	local = (uint32_t)(r - first) - others;
-	d->stats.path[CRPC_KV_LOCAL] += local;
+	d->stats.stat[CRPC_KV_STAT_LOCAL] += local;
 	/* A put is a version. */
 	__crpc_kv_quick_count(
 		d->store, local, (uint32_t)(__crpc_kv_store_version(d->store) - version));
@@ -632,8 +636,8 @@ serve_batch(struct crpc_kv_daemon *d)
 		__crpc_kv_store_exec(d->store, b, i, &served);
 		ipc_reply(d, d->req[d->index[i]].token, &served);
 	}
-	d->stats.path[CRPC_KV_LOCAL] += b->n - strangers;
-	d->stats.ranks += strangers;
+	d->stats.stat[CRPC_KV_STAT_LOCAL] += b->n - strangers;
+	d->stats.stat[CRPC_KV_STAT_OF_RANKS] += strangers;
 }
 
 /* Phase 5: requests of our clients; those of others' keys leave, the rest is one batch. */
@@ -672,6 +676,18 @@ hop_is_busy(const struct crpc_kv_daemon *d)
 	return d->hop != NULL && (d->joined + 1 < d->daemons || *d->hop->under_way != 0);
 }
 
+/* Requests that waited leave, or fail. */
+static crpc_noinline uint32_t
+drain(struct crpc_kv_daemon *d, uint64_t now, struct kv_wait *w, kv_wait_send send, void *of)
+{
+	uint32_t n = __crpc_kv_wait_drain(w, now, send, of);
+	const struct kv_record *rec;
+
+	while ((rec = kv_wait_failed(w)) != NULL)
+		fail_from(d, now, (enum kv_origin)rec->origin, rec->token, rec->status);
+	return n;
+}
+
 /* Phases 6 and 7. */
 static uint32_t
 send_waiting(struct crpc_kv_daemon *d, uint64_t now)
@@ -679,13 +695,13 @@ send_waiting(struct crpc_kv_daemon *d, uint64_t now)
 	uint32_t work = 0;
 
 	if (hop_is_busy(d)) {
-		if (crpc_unlikely(d->hop->waiting != 0))
-			work += __crpc_kv_hop_drain(d->hop, now);
+		if (crpc_unlikely(d->hop->wait.waiting != 0))
+			work += drain(d, now, &d->hop->wait, __crpc_kv_hop_send, d->hop);
 		crpc_flux_flush(d->hop->node, now);
 	}
 	if (d->net != NULL) {
-		if (crpc_unlikely(d->net->waiting != 0))
-			work += __crpc_kv_net_drain(d->net, now);
+		if (crpc_unlikely(d->net->wait.waiting != 0))
+			work += drain(d, now, &d->net->wait, __crpc_kv_net_send, d->net);
 		crpc_copyrpc_flush(d->net->ctx, now);
 	}
 	if (d->front != NULL)

@@ -2,12 +2,12 @@
 /* What a daemon does beside its turns: kv_daemon.c has those. */
 #include <errno.h>
 
-#include "kv_daemon.h"
+#include "kv_walk.h"
 
 void
 __crpc_kv_daemon_fail(struct crpc_kv_daemon *d, uint64_t token, int status)
 {
-	d->stats.failed++;
+	d->stats.stat[CRPC_KV_STAT_FAILED]++;
 	if (d->front == NULL) {
 		/* A one-way message cannot fail, but it holds its place until it is released. */
 		if (crpc_ipc_server_fail(d->ipc, d->now, token, status) == -EOPNOTSUPP)
@@ -20,7 +20,7 @@ __crpc_kv_daemon_fail(struct crpc_kv_daemon *d, uint64_t token, int status)
 void
 __crpc_kv_daemon_net_fail(struct crpc_kv_daemon *d, uint64_t now, uint64_t token, int status)
 {
-	d->stats.failed++;
+	d->stats.stat[CRPC_KV_STAT_FAILED]++;
 	if (crpc_copyrpc_fail(d->net->ctx, now, token, status) == -EOPNOTSUPP)
 		crpc_copyrpc_release(d->net->ctx, now, token);
 }
@@ -49,9 +49,6 @@ crpc_kv_daemon_join(struct crpc_kv_daemon *d, struct crpc_kv_daemon *mate)
 void
 crpc_kv_daemon_watch(struct crpc_kv_daemon *d, uint64_t now)
 {
-	struct kv_answered lost;
-	uint64_t token;
-
 	crpc_store_relaxed(&d->fate->started, 1);
 	if (d->front != NULL)
 		d->front->watch(d->end, now);
@@ -60,20 +57,12 @@ crpc_kv_daemon_watch(struct crpc_kv_daemon *d, uint64_t now)
 	__crpc_kv_store_tick(d->store, now);
 	if (!d->blind)
 		__crpc_kv_tel_publish(d);
-	while (d->hop != NULL && __crpc_kv_hop_pop_lost(d->hop, now, &lost)) {
-		if (lost.origin == KV_FROM_CLIENT)
-			__crpc_kv_daemon_fail(d, lost.token, lost.status);
-		else
-			__crpc_kv_daemon_net_fail(d, now, lost.token, lost.status);
-	}
 	if (d->net == NULL)
 		return;
 	__crpc_kv_net_watch(d->net, now);
 	if (crpc_unlikely(crpc_load_relaxed(&d->fate->ask_stop) != 0) && d->self == d->first &&
 		crpc_exchange_acq_rel(&d->fate->ask_stop, 0) != 0)
 		__crpc_kv_net_send_stop(d->net, now);
-	while (__crpc_kv_net_pop_lost(d->net, now, &token))
-		__crpc_kv_daemon_fail(d, token, -EHOSTUNREACH);
 }
 
 void
@@ -88,9 +77,9 @@ void
 crpc_kv_daemon_stats(const struct crpc_kv_daemon *d, struct crpc_kv_stats *stats)
 {
 	*stats = d->stats;
-	stats->waited =
-		(d->net == NULL ? 0 : d->net->waited) + (d->hop == NULL ? 0 : d->hop->waited);
-	stats->keys = __crpc_kv_store_count(d->store);
+	__crpc_kv_walk_count(d, stats->stat);
+	stats->waited = (d->net == NULL ? 0 : d->net->wait.waited) +
+		(d->hop == NULL ? 0 : d->hop->wait.waited);
 }
 
 void

@@ -1,6 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <stdlib.h>
-
 #include "kv_hop.h"
 
 /* Calls that flux keeps open per mate; beyond, requests wait in the queue. */
@@ -30,41 +28,31 @@ __crpc_kv_hop_flux_attr(uint32_t daemons, uint32_t calls, uint32_t msg_max)
 static struct kv_record *
 record_at(const struct kv_hop *hop, uint64_t i)
 {
-	return (struct kv_record *)(void *)(hop->pool + i * hop->place);
+	return (struct kv_record *)(void *)(hop->wait.pool + i * hop->wait.place);
 }
 
 static uint64_t
 record_index(const struct kv_hop *hop, const struct kv_record *rec)
 {
-	return (uint64_t)((const uint8_t *)rec - hop->pool) / hop->place;
+	return (uint64_t)((const uint8_t *)rec - hop->wait.pool) / hop->wait.place;
 }
 
 int
 __crpc_kv_hop_open(struct kv_hop *hop, struct crpc_flux *flux, uint32_t daemon, uint32_t daemons,
 	uint32_t calls, uint32_t msg_max)
 {
-	struct kv_record *rec;
+	int rc;
 
 	*hop = (struct kv_hop){
 		.under_way = &hop->open,
 		.daemons = daemons,
 		.msg_max = msg_max,
-		.place = (uint32_t)crpc_align_up(
-			sizeof(struct kv_record) + msg_max, CRPC_CACHE_LINE),
 		.by_address = msg_max > CRPC_FLUX_MSG_MAX,
 	};
-	for (uint32_t i = 0; i < CRPC_DIM(hop->queue); i++)
-		STAILQ_INIT(&hop->queue[i]);
-	hop->pool = aligned_alloc(CRPC_CACHE_LINE, (size_t)calls * hop->place);
-	if (hop->pool == NULL)
-		return -ENOMEM;
-	/* The bytes behind stay untouched until they are used: there may be a MiB of them. */
-	for (uint32_t i = 0; i < calls; i++) {
-		rec = record_at(hop, i);
-		memset(rec, 0, sizeof(*rec));
-		rec->next = hop->free;
-		hop->free = rec;
-	}
+	STAILQ_INIT(&hop->borrowed);
+	rc = __crpc_kv_wait_init(&hop->wait, calls, msg_max, daemons);
+	if (rc != 0)
+		return rc;
 	hop->node = crpc_flux_join(flux, daemon);
 	return hop->node == NULL ? -errno : 0;
 }
@@ -85,7 +73,7 @@ __crpc_kv_hop_close(struct kv_hop *hop)
 {
 	if (hop->node != NULL)
 		crpc_flux_leave(hop->node);
-	free(hop->pool);
+	__crpc_kv_wait_free(&hop->wait);
 	*hop = (struct kv_hop){0};
 }
 
@@ -93,17 +81,17 @@ __crpc_kv_hop_close(struct kv_hop *hop)
 static crpc_noinline void
 take_back(struct kv_hop *hop)
 {
-	struct kv_record **at = &hop->borrowed, *rec;
+	struct kv_queue all = STAILQ_HEAD_INITIALIZER(all);
+	struct kv_record *rec;
 
-	while ((rec = *at) != NULL) {
+	STAILQ_CONCAT(&all, &hop->borrowed);
+	while ((rec = STAILQ_FIRST(&all)) != NULL) {
+		STAILQ_REMOVE_HEAD(&all, link);
 		/* A1 pairs with R1: the owner is through with the bytes. */
-		if (crpc_load_acquire(&rec->borrowed) != 0) {
-			at = &rec->next;
-			continue;
-		}
-		*at = rec->next;
-		rec->next = hop->free;
-		hop->free = rec;
+		if (crpc_load_acquire(&rec->borrowed) != 0)
+			STAILQ_INSERT_TAIL(&hop->borrowed, rec, link);
+		else
+			kv_wait_put(&hop->wait, rec);
 	}
 }
 
@@ -122,15 +110,14 @@ int
 __crpc_kv_hop_call(struct kv_hop *hop, uint64_t now, uint32_t mate, const void *msg, uint32_t len,
 	enum kv_origin origin, uint64_t token)
 {
-	struct kv_queue *q = &hop->queue[mate];
 	struct kv_record *rec;
 	int rc = -EAGAIN;
 
 	if (crpc_unlikely(len > hop->msg_max))
 		return -EMSGSIZE;
-	if (crpc_unlikely(hop->free == NULL))
+	if (crpc_unlikely(STAILQ_EMPTY(&hop->wait.free)))
 		take_back(hop);
-	rec = hop->free;
+	rec = kv_wait_take(&hop->wait);
 	if (crpc_unlikely(rec == NULL))
 		return -ENOBUFS;
 	rec->token = token;
@@ -140,48 +127,29 @@ __crpc_kv_hop_call(struct kv_hop *hop, uint64_t now, uint32_t mate, const void *
 		memcpy(rec + 1, msg, len);
 		crpc_store_relaxed(&rec->borrowed, 1);
 	}
-	if (crpc_likely(STAILQ_EMPTY(q)))
+	if (crpc_likely(STAILQ_EMPTY(&hop->wait.queue[mate])))
 		rc = send(hop, now, mate, rec, msg);
-	if (crpc_unlikely(rc != 0 && rc != -EAGAIN))
+	if (crpc_unlikely(rc != 0 && rc != -EAGAIN)) {
+		kv_wait_put(&hop->wait, rec);
 		return rc;
-	hop->free = rec->next;
+	}
 	(*hop->under_way)++;
 	if (crpc_likely(rc == 0))
 		return 0;
 	if (!hop->by_address)
 		memcpy(rec + 1, msg, len);
-	STAILQ_INSERT_TAIL(q, rec, link);
-	hop->waiting++;
-	hop->waited++;
+	__crpc_kv_wait_add(&hop->wait, mate, rec, now);
 	return 0;
 }
 
-static void
-queue_pop(struct kv_hop *hop, struct kv_queue *q)
+int
+__crpc_kv_hop_send(void *of, uint32_t mate, struct kv_record *rec, uint64_t now)
 {
-	STAILQ_REMOVE_HEAD(q, link);
-	hop->waiting--;
-}
+	struct kv_hop *hop = of;
+	int rc = send(hop, now, mate, rec, rec + 1);
 
-uint32_t
-__crpc_kv_hop_drain(struct kv_hop *hop, uint64_t now)
-{
-	struct kv_record *rec;
-	struct kv_queue *q;
-	uint32_t sent = 0, mate;
-
-	hop->drain_next++;
-	for (uint32_t i = 0; i < hop->daemons && hop->waiting != 0; i++) {
-		mate = (hop->drain_next + i) % hop->daemons; /* As in __crpc_kv_net_drain(). */
-		q = &hop->queue[mate];
-		/* What flux refuses for good waits for __crpc_kv_hop_pop_lost(). */
-		while ((rec = STAILQ_FIRST(q)) != NULL && sent < CRPC_BURST_MAX &&
-			send(hop, now, mate, rec, rec + 1) == 0) {
-			queue_pop(hop, q);
-			sent++;
-		}
-	}
-	return sent;
+	*hop->under_way -= rc != 0 && rc != -EAGAIN;
+	return rc;
 }
 
 uint32_t
@@ -219,11 +187,8 @@ __crpc_kv_hop_answer(struct kv_hop *hop, uint64_t now, const struct crpc_req *re
 static void
 record_put(struct kv_hop *hop, struct kv_record *rec, bool borrowed)
 {
-	struct kv_record **list = borrowed ? &hop->borrowed : &hop->free;
-
 	(*hop->under_way)--;
-	rec->next = *list;
-	*list = rec;
+	STAILQ_INSERT_HEAD(borrowed ? &hop->borrowed : &hop->wait.free, rec, link);
 }
 
 uint32_t
@@ -251,33 +216,4 @@ __crpc_kv_hop_poll(struct kv_hop *hop, uint64_t now, struct kv_answered *answer,
 		record_put(hop, rec, hop->by_address && done[i].status != 0);
 	}
 	return n;
-}
-
-bool
-__crpc_kv_hop_pop_lost(struct kv_hop *hop, uint64_t now, struct kv_answered *answer)
-{
-	struct kv_record *rec;
-	struct kv_queue *q;
-	int rc;
-
-	for (uint32_t i = 0; i < hop->daemons && hop->waiting != 0; i++) {
-		q = &hop->queue[i];
-		rec = STAILQ_FIRST(q);
-		if (rec == NULL)
-			continue;
-		rc = send(hop, now, i, rec, rec + 1);
-		if (rc == -EAGAIN)
-			continue;
-		queue_pop(hop, q);
-		if (rc == 0)
-			continue;
-		*answer = (struct kv_answered){
-			.status = rc,
-			.origin = (enum kv_origin)rec->origin,
-			.token = rec->token,
-		};
-		record_put(hop, rec, false);
-		return true;
-	}
-	return false;
 }

@@ -15,7 +15,8 @@
  * A request is answered by the home daemon when the owner's answer comes: `origin` says whether a
  * client of ours or another rank waits for it, `token` is the one to reply to. Both lie in a record
  * whose index is flux's cookie. There is a record for each call that can be open, so nothing can
- * overflow; beyond flux's window a request waits in its record, in the backlog of its mate.
+ * overflow (kv_wait.h); beyond flux's window a request waits in its record, in the queue of
+ * its mate.
  *
  * A message of up to CRPC_FLUX_MSG_MAX bytes travels in flux's ring. Where the run's messages are
  * larger, the ring carries the record's address: the request lies in the record, and its answer
@@ -24,53 +25,23 @@
  * Belongs to the daemon's thread.
  */
 
-#include <sys/queue.h>
-
-#include "crpc_atomic.h"
 #include "crpc_flux.h"
-#include "crpc_kv_proto.h"
+#include "kv_wait.h"
 
 /** Deadline of a call to another daemon of the rank, which lives and dies with us. */
 #define KV_HOP_TIMEOUT_NS UINT64_C(4000000000)
-
-/** Who waits for the answer. */
-enum kv_origin {
-	KV_FROM_CLIENT, /**< Token of ipc. */
-	KV_FROM_RANK,   /**< Token of copyrpc. */
-};
-
-/** One open call, or a request that waits for room. Its bytes follow. */
-struct kv_record {
-	union {
-		STAILQ_ENTRY(kv_record) link; /**< In the backlog, */
-		struct kv_record *next;       /**< or among the free ones. */
-	};
-	uint64_t token;
-	uint32_t len;
-	uint8_t origin;
-	_Atomic uint8_t borrowed; /**< The owner may still access the bytes. */
-};
-
-/** What waits for one mate. */
-STAILQ_HEAD(kv_queue, kv_record);
 
 /** One daemon's view. */
 struct kv_hop {
 	struct crpc_flux_node *node;
 	struct crpc_flux_ep *ep[CRPC_KV_DAEMONS_MAX];
-	uint8_t *pool;  /**< Array of records. */
-	uint32_t place; /**< Bytes of each. */
+	struct kv_wait wait;
+	struct kv_queue borrowed; /**< Timed out, the owner may still access them. */
 	uint32_t msg_max;
 	bool by_address;
-	struct kv_record *free;
-	struct kv_record *borrowed; /**< Timed out, the owner may still access them. */
-	struct kv_queue queue[CRPC_KV_DAEMONS_MAX];
 	uint32_t daemons;
-	uint32_t waiting;    /**< In all queues. */
-	uint32_t drain_next; /**< The daemon that a drain begins with. */
 	uint32_t open;       /**< Calls under way. */
 	uint32_t *under_way; /**< Those of all daemons of this thread, or ours. */
-	uint64_t waited;     /**< Requests that ever waited. */
 	uint8_t msg[CRPC_FLUX_MSG_MAX] crpc_aligned(8); /**< The answer in the making. */
 };
 
@@ -119,8 +90,8 @@ void __crpc_kv_hop_close(struct kv_hop *hop);
 int __crpc_kv_hop_call(struct kv_hop *hop, uint64_t now, uint32_t mate, const void *msg,
 	uint32_t len, enum kv_origin origin, uint64_t token);
 
-/** Give waiting requests to flux, as far as there is room. @return how many. */
-uint32_t __crpc_kv_hop_drain(struct kv_hop *hop, uint64_t now);
+/** Pass on a request that waits: a kv_wait_send, of a struct kv_hop. */
+int __crpc_kv_hop_send(void *of, uint32_t mate, struct kv_record *rec, uint64_t now);
 
 /**
  * Requests of the others. Their data may be read until they are answered.
@@ -149,13 +120,5 @@ void __crpc_kv_hop_answer(
  */
 uint32_t __crpc_kv_hop_poll(
 	struct kv_hop *hop, uint64_t now, struct kv_answered *answer, uint32_t n);
-
-/**
- * Take the oldest request that waits for a daemon that will not take it any more, to fail it.
- *
- * @return
- *   True if there was one.
- */
-bool __crpc_kv_hop_pop_lost(struct kv_hop *hop, uint64_t now, struct kv_answered *answer);
 
 #endif

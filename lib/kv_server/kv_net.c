@@ -53,24 +53,6 @@ open_device(struct kv_net *net, const struct crpc_kv_server_conf *c, const struc
 	return 0;
 }
 
-/* One place for each call that can be open: a backlog cannot overflow. */
-static int
-pool_init(struct kv_net *net, uint32_t calls)
-{
-	size_t place = crpc_align_up(sizeof(struct kv_waiting) + net->req_max, 16);
-	struct kv_waiting *w;
-
-	net->pool = calloc(calls, place);
-	if (net->pool == NULL)
-		return -ENOMEM;
-	STAILQ_INIT(&net->free);
-	for (uint32_t i = 0; i < calls; i++) {
-		w = (struct kv_waiting *)(net->pool + i * place);
-		STAILQ_INSERT_HEAD(&net->free, w, link);
-	}
-	return 0;
-}
-
 /* Whom we have endpoints to, and through which of them each owner is reached. */
 static void
 choose_peers(struct kv_net *net)
@@ -88,7 +70,6 @@ choose_peers(struct kv_net *net)
 			p->rank = r;
 			p->daemon = by_number ? net->daemon : k / net->lanes;
 			p->lane = k % net->lanes;
-			STAILQ_INIT(&p->backlog);
 			p->down = true;
 		}
 		for (uint32_t d = 0; d < net->daemons; d++)
@@ -126,8 +107,7 @@ open_endpoints(struct kv_net *net, const struct crpc_kv_server_conf *conf, const
 		.hold_ns = conf->hold_ns,
 		.initial_pos = conf->initial_pos,
 		.timeout_ns = net->timeout_ns,
-		/* For a peer that hangs while no call, and so no ping, has room. */
-		.peer_timeout_ns = 2 * net->timeout_ns,
+		.peer_timeout_ns = net->timeout_ns,
 		.max_large = kv_is_large(conf) ? msg : 0,
 	};
 
@@ -165,7 +145,9 @@ __crpc_kv_net_open(struct kv_net *net, const struct crpc_kv_server_conf *c, uint
 		return rc;
 	net->peer = calloc(eps, sizeof(*net->peer));
 	net->by_owner = calloc(owners, sizeof(*net->by_owner));
-	rc = net->peer == NULL || net->by_owner == NULL ? -ENOMEM : pool_init(net, c->calls);
+	rc = net->peer == NULL || net->by_owner == NULL
+		? -ENOMEM
+		: __crpc_kv_wait_init(&net->wait, c->calls, net->req_max, eps);
 	if (rc != 0)
 		return rc;
 	choose_peers(net);
@@ -188,38 +170,30 @@ __crpc_kv_net_close(struct kv_net *net)
 	crpc_rdma_close(net->dev);
 	free(net->peer);
 	free(net->by_owner);
-	free(net->pool);
+	__crpc_kv_wait_free(&net->wait);
 	*net = (struct kv_net){0};
 }
 
-/* The oldest request of a backlog waits no more. Its bytes stay until the next call. */
-static void
-backlog_pop(struct kv_net *net, struct kv_peer *p)
+/* Requests that wait for a daemon whose first endpoint this is. */
+static struct kv_queue *
+backlog(const struct kv_net *net, const struct kv_peer *p)
 {
-	struct kv_waiting *w = STAILQ_FIRST(&p->backlog);
-
-	STAILQ_REMOVE_HEAD(&p->backlog, link);
-	STAILQ_INSERT_HEAD(&net->free, w, link);
-	net->waiting--;
+	return &net->wait.queue[p - net->peer];
 }
 
 static crpc_noinline int
 call_later(struct kv_net *net, struct kv_peer *p, uint64_t now, const void *msg, uint32_t len,
 	uint32_t resp_max, uint64_t token)
 {
-	struct kv_waiting *w = STAILQ_FIRST(&net->free);
+	struct kv_record *rec = kv_wait_take(&net->wait);
 
-	if (w == NULL)
+	if (rec == NULL)
 		return -ENOBUFS;
-	STAILQ_REMOVE_HEAD(&net->free, link);
-	w->token = token;
-	w->since_ns = now;
-	w->len = len;
-	w->resp_max = resp_max;
-	memcpy(w + 1, msg, len);
-	STAILQ_INSERT_TAIL(&p->backlog, w, link);
-	net->waiting++;
-	net->waited++;
+	rec->token = token;
+	rec->len = len;
+	rec->resp_max = resp_max;
+	memcpy(rec + 1, msg, len);
+	__crpc_kv_wait_add(&net->wait, (uint32_t)(p - net->peer), rec, now);
 	return 0;
 }
 
@@ -268,7 +242,7 @@ __crpc_kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void 
 		return call_down(net, p, now, msg, len, resp_max, token);
 	if (crpc_unlikely(len > net->req_max)) /* A client's block may be larger. */
 		return -EMSGSIZE;
-	if (crpc_unlikely(!STAILQ_EMPTY(&p->backlog)))
+	if (crpc_unlikely(net->wait.waiting != 0) && !STAILQ_EMPTY(backlog(net, p)))
 		return call_later(net, p, now, msg, len, resp_max, token);
 	rc = crpc_copyrpc_call(p->ep, now, msg, len, resp_max, token);
 	if (crpc_likely(rc == 0))
@@ -279,55 +253,26 @@ __crpc_kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void 
 		return 0;
 	if (rc == -EAGAIN)
 		return call_later(net, p, now, msg, len, resp_max, token);
-	return rc == -ECONNRESET || rc == -EPROTO ? -EHOSTUNREACH : rc;
+	return rc == -EMSGSIZE ? rc : -EHOSTUNREACH;
 }
 
-uint32_t
-__crpc_kv_net_drain(struct kv_net *net, uint64_t now)
+int
+__crpc_kv_net_send(void *of, uint32_t peer, struct kv_record *rec, uint64_t now)
 {
-	struct kv_waiting *w;
-	struct kv_peer *p;
-	uint32_t sent = 0;
-	int rc;
+	struct kv_net *net = of;
+	struct kv_peer *p = &net->peer[peer];
+	int rc = -EAGAIN;
 
-	/* The next turn begins with another peer: none waits for the calls of those before it. */
-	net->drain_next++;
-	for (uint32_t i = 0; i < net->peers && net->waiting != 0; i++) {
-		p = &net->peer[(net->drain_next + i) % net->peers];
-		while (!STAILQ_EMPTY(&p->backlog) && !p->down && sent < CRPC_BURST_MAX) {
-			w = STAILQ_FIRST(&p->backlog);
-			rc = crpc_copyrpc_call(p->ep, now, w + 1, w->len, w->resp_max, w->token);
-			if (rc == -EAGAIN)
-				rc = call_other(net, p, now, w + 1, w->len, w->resp_max, w->token);
-			/*
-			 * An endpoint that broke keeps the request until watch() declares the peer
-			 * lost.
-			 */
-			if (rc != 0)
-				break;
-			backlog_pop(net, p);
-			sent++;
-		}
+	if (!p->down)
+		rc = crpc_copyrpc_call(p->ep, now, rec + 1, rec->len, rec->resp_max, rec->token);
+	if (!p->down && rc == -EAGAIN)
+		rc = call_other(net, p, now, rec + 1, rec->len, rec->resp_max, rec->token);
+	if (rc == 0) {
+		kv_wait_put(&net->wait, rec);
+		return 0;
 	}
-	return sent;
-}
-
-bool
-__crpc_kv_net_pop_lost(struct kv_net *net, uint64_t now, uint64_t *token)
-{
-	struct kv_peer *p;
-
-	for (uint32_t i = 0; i < net->peers && net->waiting != 0; i++) {
-		p = &net->peer[i];
-		if (STAILQ_EMPTY(&p->backlog) ||
-			(!is_lost(net, p) &&
-				now - STAILQ_FIRST(&p->backlog)->since_ns < net->timeout_ns))
-			continue;
-		*token = STAILQ_FIRST(&p->backlog)->token;
-		backlog_pop(net, p);
-		return true;
-	}
-	return false;
+	/* An endpoint that broke keeps the request until watch() declares the peer lost. */
+	return is_lost(net, p) || now - rec->since_ns >= net->timeout_ns ? -EHOSTUNREACH : -EAGAIN;
 }
 
 void
@@ -375,8 +320,8 @@ reset(struct kv_net *net, struct kv_peer *p)
 	/* Requests that wait for their first use stay. */
 	if (p->ep == NULL)
 		return make_endpoints(net, p, 1);
-	return is_lost(net, p) && !STAILQ_EMPTY(&p->backlog) ? -EBUSY
-							     : crpc_copyrpc_ep_reset(p->ep);
+	return is_lost(net, p) && !STAILQ_EMPTY(backlog(net, p)) ? -EBUSY
+								 : crpc_copyrpc_ep_reset(p->ep);
 }
 
 /*
@@ -431,34 +376,6 @@ __crpc_kv_net_attend(struct kv_net *net, uint64_t now)
 }
 
 void
-__crpc_kv_net_own_done(struct kv_net *net, const struct crpc_done *done)
-{
-	uint64_t id = done->cookie - KV_NET_COOKIE_OWN;
-
-	if (id >= net->peers) /* the answer to a stop: ignored */
-		return;
-	net->peer[id].ping_open = false;
-	if (done->status == -ETIMEDOUT)
-		lose(net, net->peer[id].rank, net->silence);
-}
-
-static void
-ping(struct kv_net *net, uint64_t now, uint32_t i)
-{
-	struct kv_peer *p = &net->peer[i];
-	uint8_t msg[sizeof(struct kv_req_hdr)];
-	uint32_t len = kv_req_write(msg, CRPC_KV_PING, 0, 0);
-
-	if (p->ping_open || now - p->ping_ns < KV_NET_PING_NS)
-		return;
-	if (crpc_copyrpc_call(
-		    p->ep, now, msg, len, sizeof(struct kv_resp_hdr), KV_NET_COOKIE_OWN + i) != 0)
-		return;
-	p->ping_open = true;
-	p->ping_ns = now;
-}
-
-void
 __crpc_kv_net_watch(struct kv_net *net, uint64_t now)
 {
 	struct kv_peer *p;
@@ -475,9 +392,9 @@ __crpc_kv_net_watch(struct kv_net *net, uint64_t now)
 			lose(net, p->rank, "it is known to be lost");
 		else if (rc != 0)
 			lose(net, p->rank,
-				rc == -EPROTO ? "it broke the protocol" : "its connection broke");
-		else
-			ping(net, now, i);
+				rc == -EPROTO              ? "it broke the protocol"
+					: rc == -ETIMEDOUT ? net->silence
+							   : "its connection broke");
 	}
 	__crpc_kv_net_attend(net, now);
 }
@@ -491,6 +408,5 @@ __crpc_kv_net_send_stop(struct kv_net *net, uint64_t now)
 	for (uint32_t i = 0; i < net->peers; i++)
 		if (!net->peer[i].down)
 			crpc_copyrpc_call(net->peer[i].ep, now, msg, len,
-				sizeof(struct kv_resp_hdr),
-				KV_NET_COOKIE_OWN + KV_NET_PEERS_MAX + i);
+				sizeof(struct kv_resp_hdr), KV_NET_COOKIE_OWN);
 }

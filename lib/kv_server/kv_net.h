@@ -19,28 +19,22 @@
  * first in, first out; so nothing ever spins for room inside a handler. There are at most as many
  * waiting requests as ipc calls can be open, and the pool has a place for each.
  *
- * A rank is lost when the program finds it dead (crpc_kv_server_lose()), when an endpoint to it
- * breaks, or when an answer does not come in time: every KV_NET_PING_NS each peer is asked whether
- * it is there, and a call ends at most a quarter after its deadline. A lost rank is lost for all
- * daemons of the rank that lost it (struct kv_fate).
+ * A rank is lost when the program finds it dead (crpc_kv_server_lose()), or when an endpoint to it
+ * breaks, as it does at most a quarter after the deadline of a call if nothing arrives
+ * (crpc_copyrpc_conf.peer_timeout_ns). A lost rank is lost for all daemons of the rank that lost it
+ * (struct kv_fate).
  *
  * Belongs to the daemon's thread.
  */
 
-#include <sys/queue.h>
-
-#include "crpc_atomic.h"
 #include "crpc_kv_server.h"
+#include "kv_wait.h"
 
-/** Time between two questions to a peer. */
-#define KV_NET_PING_NS UINT64_C(100000000)
-_Static_assert(KV_NET_PING_NS + CRPC_KV_TIMEOUT_NS * 5 / 4 < 1700000000, "reported in time");
+_Static_assert(CRPC_KV_TIMEOUT_NS * 5 / 4 < 1700000000, "a lost rank is reported in time");
 /** Endpoints to one daemon, in a run with large values. */
 #define KV_NET_LANES 4
-/** Endpoints of one daemon at most. */
-#define KV_NET_PEERS_MAX (CRPC_KV_OWNERS_MAX * KV_NET_LANES)
-/** Cookies of our own calls; those of ipc tokens are below (KV_NET_COOKIE_OWN is never a token). */
-#define KV_NET_COOKIE_OWN (UINT64_MAX - 2 * KV_NET_PEERS_MAX)
+/** Cookie of our own calls, whose answers nothing waits for; never a token of ipc. */
+#define KV_NET_COOKIE_OWN UINT64_MAX
 
 /**
  * Another rank, for all daemons. `want` is the step that each of them shall take: it rises, odd is
@@ -96,26 +90,12 @@ kv_resp_max(const struct crpc_kv_server_conf *c)
 	return (uint32_t)sizeof(struct kv_resp_hdr) + c->value_max;
 }
 
-/** A request that waits for room. Its bytes follow. */
-struct kv_waiting {
-	STAILQ_ENTRY(kv_waiting) link; /**< In a backlog, or among the free ones. */
-	uint64_t token;
-	uint64_t since_ns;
-	uint32_t len;
-	uint32_t resp_max;
-};
-
-STAILQ_HEAD(kv_backlog, kv_waiting);
-
 /** One endpoint to one daemon of another rank. */
 struct kv_peer {
 	struct crpc_copyrpc_ep *ep;
-	struct kv_backlog backlog; /**< Of a daemon's first endpoint: for all of them. */
-	uint64_t ping_ns;          /**< When it was asked last. */
 	uint32_t rank;
 	uint32_t daemon;
-	uint32_t lane; /**< Which of those to this daemon. */
-	bool ping_open;
+	uint32_t lane;         /**< Which of those to this daemon. */
 	bool down;             /**< Not there or not connected, or lost. */
 	_Atomic uint32_t seen; /**< Of a rank's first endpoint: see struct kv_other. */
 	uint32_t tries;        /**< Of it: resets in a row that were not possible. */
@@ -134,11 +114,7 @@ struct kv_net {
 	struct kv_peer **by_owner; /**< Through whom an owner is reached; NULL for our rank. */
 	uint32_t peers;
 	uint32_t lanes;      /**< Consecutive ones that lead to the same daemon. */
-	uint32_t waiting;    /**< In all backlogs. */
-	uint32_t drain_next; /**< The peer that a drain begins with. */
-	uint8_t *pool;
-	struct kv_backlog free;
-	uint64_t waited; /**< Requests that ever waited. */
+	struct kv_wait wait; /**< A queue for each endpoint: a daemon's first one's is for all. */
 	bool by_number;
 	struct crpc_copyrpc_ep_conf link;
 	char device[64];
@@ -194,24 +170,13 @@ void __crpc_kv_net_close(struct kv_net *net);
 int __crpc_kv_net_call(struct kv_net *net, uint64_t now, uint32_t owner, const void *msg,
 	uint32_t len, uint32_t resp_max, uint64_t token);
 
-/** Give waiting requests to copyrpc, as far as there is room. @return how many. */
-uint32_t __crpc_kv_net_drain(struct kv_net *net, uint64_t now);
+/** Send a request that waits: a kv_wait_send, of a struct kv_net. */
+int __crpc_kv_net_send(void *of, uint32_t peer, struct kv_record *rec, uint64_t now);
 
-/** A completion with a cookie of ours (at or above KV_NET_COOKIE_OWN). */
-void __crpc_kv_net_own_done(struct kv_net *net, const struct crpc_done *done);
-
-/** Every few milliseconds: ask the peers, look at the endpoints. */
+/** Every few milliseconds: look at the endpoints. */
 void __crpc_kv_net_watch(struct kv_net *net, uint64_t now);
 
 /** Notify every rank that the run was interrupted here. */
 void __crpc_kv_net_send_stop(struct kv_net *net, uint64_t now);
-
-/**
- * Take the oldest waiting request of a lost peer, to fail it.
- *
- * @return
- *   True if there was one; *token is set.
- */
-bool __crpc_kv_net_pop_lost(struct kv_net *net, uint64_t now, uint64_t *token);
 
 #endif

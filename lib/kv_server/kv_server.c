@@ -59,24 +59,10 @@ conf_fill(struct crpc_kv_server_conf *c, const struct crpc_kv_server_conf *conf)
 	return sizes_check(c);
 }
 
-static struct kv_store_conf
-store_conf(const struct crpc_kv_server_conf *c)
-{
-	return (struct kv_store_conf){
-		.capacity = c->capacity,
-		.key_size = c->key_size,
-		.value_max = c->value_max,
-		.block_bytes = c->block_bytes,
-		.socket = SOCKET_ID_ANY,
-	};
-}
-
 uint64_t
 crpc_kv_server_store_bytes(const struct crpc_kv_server_conf *conf)
 {
-	struct kv_store_conf c = store_conf(conf);
-
-	return kv_size_bytes(&c);
+	return kv_size_bytes(conf);
 }
 
 /* ---- making one ---- */
@@ -179,25 +165,20 @@ sweep_segments(const struct crpc_kv_server_conf *c)
 static int
 open_store(struct crpc_kv_server *s, uint32_t i)
 {
-	struct kv_store_conf c = store_conf(&s->conf);
+	const struct crpc_kv_server_conf *c = &s->conf;
 	struct crpc_kv_daemon *d = s->part[i].d;
 	char name[32];
 
 	snprintf(name, sizeof(name), "kv.%p.%u", (void *)s, i);
-	c.name = name;
-	c.arena = d->blocks.cache;
-	if (s->conf.place != NULL && s->conf.place[i].node >= 0) {
-		c.socket = s->conf.place[i].node;
-		d->store = __crpc_kv_store_create(&c);
-		c.socket = SOCKET_ID_ANY;
-	}
+	if (c->place != NULL && c->place[i].node >= 0)
+		d->store = __crpc_kv_store_create(c, name, c->place[i].node, d->blocks.cache);
 	if (d->store == NULL)
-		d->store = __crpc_kv_store_create(&c);
+		d->store = __crpc_kv_store_create(c, name, SOCKET_ID_ANY, d->blocks.cache);
 	if (d->store == NULL)
 		return crpc_fail(-errno,
 			"store: %u keys take about %llu MiB of EAL memory, which it did not get; "
 			"give more with -m, or fewer keys",
-			c.capacity, (unsigned long long)(kv_size_bytes(&c) >> 20) + 1);
+			c->capacity, (unsigned long long)(kv_size_bytes(c) >> 20) + 1);
 	return 0;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include <stdlib.h>
+#include <sys/random.h>
 
-#include <rte_errno.h>
+#include <rte_jhash.h>
 
 #include "crpc_log.h"
 #include "crpc_mem.h"
-#include "kv_store_place.h"
 #include "kv_store_quick.h"
 #include "kv_store_size.h"
 
@@ -32,7 +32,7 @@ struct kv_store {
 	struct crpc_arena_cache *arena;
 	uint64_t block_limit;
 	struct crpc_ipc_block offer; /* What the request came in. */
-	struct kv_store_stats stats;
+	uint64_t stat[CRPC_KV_STATS_N];
 	uint64_t *young; /* A bit per place: filled since a copy began. */
 	bool copying;
 	bool has_near; /* 8-byte keys, and not too many. */
@@ -60,10 +60,14 @@ cmp_key8(const void *a, const void *b, size_t len)
 	return x != y;
 }
 
+/*
+ * Clients know kv_hash(), so one of them can find any number of keys with the same value, and the
+ * look-ups of all others would walk past them. Places follow from a secret of the store instead.
+ */
 static inline hash_sig_t
 place_of(const struct kv_store *s, const void *key)
 {
-	return kv_place_of(key, s->key_size, s->secret);
+	return rte_jhash(key, s->key_size, s->secret);
 }
 
 static inline int32_t
@@ -73,7 +77,7 @@ table_lookup(const struct kv_store *s, const void *key)
 }
 
 static bool
-near_create(struct kv_store *s, const struct kv_store_conf *conf)
+near_create(struct kv_store *s, const struct crpc_kv_server_conf *conf)
 {
 	uint32_t n = kv_size_near(conf);
 
@@ -85,28 +89,30 @@ near_create(struct kv_store *s, const struct kv_store_conf *conf)
 }
 
 struct kv_store *
-__crpc_kv_store_create(const struct kv_store_conf *conf)
+__crpc_kv_store_create(const struct crpc_kv_server_conf *conf, const char *name, int socket,
+	struct crpc_arena_cache *arena)
 {
 	struct rte_hash_parameters params = {
-		.name = conf->name,
+		.name = name,
 		.entries = kv_size_entries(conf->capacity),
 		.key_len = conf->key_size,
-		.hash_func = kv_place_of,
-		.hash_func_init_val = kv_place_secret(),
-		.socket_id = conf->socket,
+		.hash_func = rte_jhash,
+		.socket_id = socket,
 		.extra_flag = RTE_HASH_EXTRA_FLAGS_EXT_TABLE,
 	};
 	struct kv_store *s = crpc_mem_alloc("kv_store", sizeof(*s), CRPC_CACHE_GUARD, NULL);
 
 	if (s == NULL)
 		goto err;
-	s->secret = params.hash_func_init_val;
+	/* Without random bytes it is a table as good, but for hostile clients. */
+	(void)!getrandom(&s->secret, sizeof(s->secret), GRND_NONBLOCK);
+	params.hash_func_init_val = s->secret;
 	s->value_max = conf->value_max;
 	s->key_size = conf->key_size;
-	s->stats.capacity = conf->capacity;
+	s->stat[CRPC_KV_STAT_CAPACITY] = conf->capacity;
 	s->entries = params.entries;
 	s->now_ms = 1;
-	s->arena = conf->value_max > CRPC_KV_VALUE_INLINE ? conf->arena : NULL;
+	s->arena = conf->value_max > CRPC_KV_VALUE_INLINE ? arena : NULL;
 	s->q.mortal = s->arena != NULL; /* no short cuts */
 	s->block_limit = conf->block_bytes != 0 ? conf->block_bytes : UINT64_MAX;
 	s->slot_size = kv_size_slot(conf->value_max);
@@ -266,7 +272,7 @@ static void
 slot_clear(struct kv_store *s, struct kv_slot *slot)
 {
 	if (slot->len > CRPC_KV_VALUE_INLINE) {
-		s->stats.block_bytes -= large_at(slot)->size;
+		s->stat[CRPC_KV_STAT_BLOCK_BYTES] -= large_at(slot)->size;
 		crpc_arena_free(s->arena, large_at(slot)->ref);
 	}
 	slot->len = 0;
@@ -294,10 +300,10 @@ large_make(
 		*to = (struct kv_large){.ref = s->offer.ref,
 			.size = s->offer.size,
 			.value = (void *)(uintptr_t)value};
-		return s->stats.block_bytes - replaced + to->size <= s->block_limit;
+		return s->stat[CRPC_KV_STAT_BLOCK_BYTES] - replaced + to->size <= s->block_limit;
 	}
 	to->size = crpc_arena_block_size(arena, len);
-	if (s->stats.block_bytes - replaced + to->size > s->block_limit)
+	if (s->stat[CRPC_KV_STAT_BLOCK_BYTES] - replaced + to->size > s->block_limit)
 		return false;
 	to->value = crpc_arena_alloc(s->arena, len, &to->ref);
 	if (to->value == NULL)
@@ -323,7 +329,7 @@ slot_replace(struct kv_store *s, struct kv_slot *slot, const void *value, uint32
 	slot_clear(s, slot);
 	if (large.ref == s->offer.ref)
 		s->offer.ref = 0;
-	s->stats.block_bytes += large.size;
+	s->stat[CRPC_KV_STAT_BLOCK_BYTES] += large.size;
 	slot->version = ++s->q.version;
 	slot->len = len;
 	*large_at(slot) = large;
@@ -363,7 +369,7 @@ sweep(struct kv_store *s, uint32_t *slots)
 			rte_hash_get_key_with_position(s->hash, pos, &key) != 0)
 			continue;
 		key_remove(s, key, kv_hash(key, s->key_size), pos);
-		s->stats.expired++;
+		s->stat[CRPC_KV_STAT_EXPIRED]++;
 		s->q.version++; /* its end is a change as a delete is */
 		return true;
 	}
@@ -389,7 +395,7 @@ key_add(struct kv_store *s, const void *key)
 	uint32_t slots = ROOM_SLOTS;
 	int32_t pos;
 
-	if (__crpc_kv_store_count(s) >= s->stats.capacity && !make_room(s, &slots))
+	if (__crpc_kv_store_count(s) >= s->stat[CRPC_KV_STAT_CAPACITY] && !make_room(s, &slots))
 		return -1;
 	pos = rte_hash_add_key_with_hash(s->hash, key, place_of(s, key));
 	if (crpc_unlikely(s->copying) && pos >= 0)
@@ -400,7 +406,7 @@ key_add(struct kv_store *s, const void *key)
 static void
 not_found(struct kv_store *s, struct kv_served *out)
 {
-	s->stats.misses++;
+	s->stat[CRPC_KV_STAT_MISSES]++;
 	out->status = CRPC_KV_NOT_FOUND;
 	out->version = s->q.version;
 }
@@ -427,7 +433,7 @@ is_expected(struct kv_store *s, const struct kv_req *req, int32_t pos, struct kv
 {
 	if (req->extras.expect == (pos < 0 ? 0 : slot_at(s, pos)->version))
 		return true;
-	s->stats.mismatches++;
+	s->stat[CRPC_KV_STAT_MISMATCHES]++;
 	if (pos < 0) {
 		not_found(s, out);
 		return false;
@@ -445,7 +451,7 @@ put_new(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *ou
 
 	b->moved = true;
 	if (pos < 0) {
-		s->stats.refused++;
+		s->stat[CRPC_KV_STAT_REFUSED]++;
 		out->status = CRPC_KV_NO_SPACE;
 	}
 	return pos;
@@ -473,7 +479,7 @@ exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct
 	struct kv_slot *slot;
 	bool fresh = pos < 0;
 
-	s->stats.puts++;
+	s->stat[CRPC_KV_STAT_PUTS]++;
 	if (fresh) {
 		pos = put_new(s, b, i, out);
 		if (pos < 0)
@@ -483,7 +489,7 @@ exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct
 	if (!put_value(s, b, i, slot)) {
 		if (fresh)
 			key_remove(s, b->key[i], b->hash[i], pos);
-		s->stats.refused++;
+		s->stat[CRPC_KV_STAT_REFUSED]++;
 		out->status = CRPC_KV_NO_SPACE;
 		return;
 	}
@@ -495,7 +501,7 @@ exec_put(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct
 static void
 exec_delete(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos, struct kv_served *out)
 {
-	s->stats.deletes++;
+	s->stat[CRPC_KV_STAT_DELETES]++;
 	if (pos < 0) {
 		not_found(s, out);
 		return;
@@ -510,7 +516,7 @@ static int32_t
 expire(struct kv_store *s, struct kv_batch *b, uint32_t i, int32_t pos)
 {
 	key_remove(s, b->key[i], b->hash[i], pos);
-	s->stats.expired++;
+	s->stat[CRPC_KV_STAT_EXPIRED]++;
 	s->q.version++; /* its end is a change as a delete is */
 	b->moved = true;
 	return -1;
@@ -531,7 +537,7 @@ exec_any(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *o
 	if ((req->flags & CRPC_KV_EXPECT) && !is_expected(s, req, pos, out))
 		return;
 	if (req->op == CRPC_KV_GET && req->value_len == 0) {
-		s->stats.gets++;
+		s->stat[CRPC_KV_STAT_GETS]++;
 		if (pos < 0)
 			not_found(s, out);
 		else
@@ -542,7 +548,7 @@ exec_any(struct kv_store *s, struct kv_batch *b, uint32_t i, struct kv_served *o
 	} else if (req->op == CRPC_KV_DELETE && req->value_len == 0) {
 		exec_delete(s, b, i, pos, out);
 	} else {
-		s->stats.refused++;
+		s->stat[CRPC_KV_STAT_REFUSED]++;
 		out->status = CRPC_KV_BAD_REQUEST;
 	}
 }
@@ -558,11 +564,11 @@ __crpc_kv_store_exec(struct kv_store *s, struct kv_batch *b, uint32_t i, struct 
 	if (crpc_unlikely((s->q.mortal | req->flags | b->moved) != 0 || b->pos[i] < 0)) {
 		exec_any(s, b, i, out);
 	} else if (req->op == CRPC_KV_GET && req->value_len == 0) {
-		s->stats.gets++;
+		s->stat[CRPC_KV_STAT_GETS]++;
 		*out = (struct kv_served){.status = CRPC_KV_OK, .op = CRPC_KV_GET};
 		found(slot, out);
 	} else if (req->op == CRPC_KV_PUT && put_len <= s->value_max - CRPC_KV_VALUE_MIN) {
-		s->stats.puts++;
+		s->stat[CRPC_KV_STAT_PUTS]++;
 		slot_write(s, slot, req->value, req->value_len);
 		*out = (struct kv_served){
 			.status = CRPC_KV_OK, .op = CRPC_KV_PUT, .version = s->q.version};
@@ -608,8 +614,8 @@ __crpc_kv_quick_serve_any(
 void
 __crpc_kv_quick_count(struct kv_store *s, uint32_t n, uint32_t puts)
 {
-	s->stats.gets += n - puts;
-	s->stats.puts += puts;
+	s->stat[CRPC_KV_STAT_GETS] += n - puts;
+	s->stat[CRPC_KV_STAT_PUTS] += puts;
 }
 
 void
@@ -725,8 +731,8 @@ __crpc_kv_store_count(const struct kv_store *s)
 	return n < 0 ? 0 : (uint32_t)n;
 }
 
-const struct kv_store_stats *
+const uint64_t *
 __crpc_kv_store_stats(const struct kv_store *s)
 {
-	return &s->stats;
+	return s->stat;
 }

@@ -35,35 +35,10 @@
 
 #include "crpc_arena.h"
 #include "crpc_ipc.h"
-#include "crpc_kv_proto.h"
+#include "crpc_kv_server.h"
 
 #define KV_BATCH_MAX CRPC_BURST_MAX
 _Static_assert(KV_BATCH_MAX <= RTE_HASH_LOOKUP_BULK_MAX, "one bulk lookup takes a batch");
-
-/** How to make a store; the server has checked the sizes. */
-struct kv_store_conf {
-	/**
-	 * Where values above CRPC_KV_VALUE_INLINE lie, by the daemon's own membership; NULL: none.
-	 */
-	struct crpc_arena_cache *arena;
-	uint64_t block_bytes; /**< Of their blocks at most; 0: as the arena has. */
-	const char *name;     /**< Unique in this process. */
-	uint32_t capacity;    /**< Keys at most. */
-	uint32_t key_size;    /**< CRPC_KV_KEY_MIN..CRPC_KV_KEY_MAX. */
-	uint32_t
-		/** CRPC_KV_VALUE_MIN..CRPC_KV_VALUE_MAX, or CRPC_KV_VALUE_INLINE without arena. */
-		value_max;
-	int socket; /**< NUMA node, or SOCKET_ID_ANY. */
-};
-
-/** Counters since creation. */
-struct kv_store_stats {
-	uint64_t gets, puts, deletes, misses, refused;
-	uint64_t mismatches; /**< Puts and deletes whose key had another version. */
-	uint64_t expired;    /**< Keys whose life ended. */
-	uint64_t capacity;   /**< Keys at most; no counter. */
-	uint64_t block_bytes; /**< Of the blocks that it holds; no counter. */
-};
 
 struct kv_store;
 
@@ -94,10 +69,19 @@ struct kv_served {
 /**
  * Make a store.
  *
+ * @param conf
+ *   Of its server, which has checked it: capacity, key_size, value_max, block_bytes.
+ * @param name
+ *   Unique in this process.
+ * @param socket
+ *   NUMA node, or SOCKET_ID_ANY.
+ * @param arena
+ *   Where values above CRPC_KV_VALUE_INLINE lie, by the daemon's own membership; NULL: none.
  * @return
  *   The store, or NULL with errno: ENOMEM (the EAL has too little memory).
  */
-struct kv_store *__crpc_kv_store_create(const struct kv_store_conf *conf);
+struct kv_store *__crpc_kv_store_create(const struct crpc_kv_server_conf *conf, const char *name,
+	int socket, struct crpc_arena_cache *arena);
 
 void __crpc_kv_store_free(struct kv_store *s);
 
@@ -211,7 +195,7 @@ void *__crpc_kv_store_memory(const struct kv_store *s);
 /** Keys now. */
 uint32_t __crpc_kv_store_count(const struct kv_store *s);
 
-/** The counters. */
-const struct kv_store_stats *__crpc_kv_store_stats(const struct kv_store *s);
+/** What it counts, as enum kv_stat numbers it; the rest is 0. */
+const uint64_t *__crpc_kv_store_stats(const struct kv_store *s);
 
 #endif

@@ -34,7 +34,7 @@ kv_size_slot(uint32_t value_max)
 
 /** Entries of the table in front of the hash; 0: there is none. */
 static inline uint32_t
-kv_size_near(const struct kv_store_conf *conf)
+kv_size_near(const struct crpc_kv_server_conf *conf)
 {
 	uint64_t n = crpc_pow2_ceil((uint64_t)kv_size_entries(conf->capacity) * 4);
 
@@ -43,7 +43,7 @@ kv_size_near(const struct kv_store_conf *conf)
 
 /** Bytes of EAL memory that a store of this size takes, roughly. */
 static inline uint64_t
-kv_size_bytes(const struct kv_store_conf *conf)
+kv_size_bytes(const struct crpc_kv_server_conf *conf)
 {
 	uint64_t entries = kv_size_entries(conf->capacity);
 

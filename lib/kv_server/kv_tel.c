@@ -5,7 +5,7 @@
 
 #include "crpc_atomic.h"
 #include "crpc_tel_put.h"
-#include "kv_walk.h"
+#include "kv_daemon.h"
 
 /* A client is active if it asked something within this many looks, about 0.1 s. */
 #define ACTIVE_WATCHES 100
@@ -37,8 +37,7 @@ static const struct crpc_tel_counter net[] = {
 
 /* What a daemon publishes: words. */
 struct counters {
-	uint64_t stat[CRPC_KV_STATS_N]; /* First: crpc_kv_tel_sum(). */
-	struct crpc_kv_stats own;
+	struct crpc_kv_stats own; /* First, as in it is stat: crpc_kv_tel_sum(). */
 	uint64_t active, flux_again;
 	uint64_t net[CRPC_DIM(net)];
 	uint64_t batch[CRPC_COPYRPC_BATCH_BUCKETS];
@@ -84,7 +83,6 @@ __crpc_kv_tel_publish(struct crpc_kv_daemon *d)
 	if (++d->watches % ACTIVE_WATCHES == 0)
 		d->active = take_active(d);
 	c.active = d->active;
-	__crpc_kv_walk_count(d, c.stat);
 	crpc_kv_daemon_stats(d, &c.own);
 	if (d->hop != NULL)
 		c.flux_again = crpc_flux_node_stats(d->hop->node)->rpc.again;
@@ -152,11 +150,11 @@ handle_stats(const char *cmd, const char *params, struct rte_tel_data *d)
 	rte_tel_data_add_dict_u64(d, "rank", live_rank);
 	rte_tel_data_add_dict_u64(d, "daemons", daemons);
 	rte_tel_data_add_dict_u64(d, "ops",
-		c.stat[CRPC_KV_STAT_LOCAL] + c.stat[CRPC_KV_STAT_FORWARDED] +
-			c.stat[CRPC_KV_STAT_REMOTE]);
+		c.own.stat[CRPC_KV_STAT_LOCAL] + c.own.stat[CRPC_KV_STAT_FORWARDED] +
+			c.own.stat[CRPC_KV_STAT_REMOTE]);
 	for (i = 0; i < CRPC_KV_STATS_N; i++)
 		if (i != CRPC_KV_STAT_VERSION) /* No sum. */
-			rte_tel_data_add_dict_u64(d, crpc_kv_stat_name(i), c.stat[i]);
+			rte_tel_data_add_dict_u64(d, crpc_kv_stat_name(i), c.own.stat[i]);
 	rte_tel_data_add_dict_u64(d, "timed_turns", c.own.timed);
 	rte_tel_data_add_dict_u64(d, "turns", c.own.turns);
 	/* Words are read one by one, while a daemon may publish. */

@@ -4,34 +4,20 @@
 void
 __crpc_kv_walk_count(const struct crpc_kv_daemon *d, uint64_t word[CRPC_KV_STATS_N])
 {
-	const struct kv_store_stats *store = __crpc_kv_store_stats(d->store);
-	const struct crpc_kv_stats *s = &d->stats;
+	const uint64_t *store = __crpc_kv_store_stats(d->store);
 	struct crpc_ipc_server_stats ipc = {0};
 
 	if (d->front == NULL)
 		crpc_ipc_server_stats(d->ipc, &ipc);
+	/* What the one counts the other does not. */
+	for (uint32_t i = 0; i < CRPC_KV_STATS_N; i++)
+		word[i] = d->stats.stat[i] + store[i];
 	word[CRPC_KV_STAT_KEYS] = __crpc_kv_store_count(d->store);
-	word[CRPC_KV_STAT_CAPACITY] = store->capacity;
-	word[CRPC_KV_STAT_LOCAL] = s->path[CRPC_KV_LOCAL];
-	word[CRPC_KV_STAT_FORWARDED] = s->path[CRPC_KV_FORWARDED];
-	word[CRPC_KV_STAT_REMOTE] = s->path[CRPC_KV_REMOTE];
-	word[CRPC_KV_STAT_OF_DAEMONS] = s->mates;
-	word[CRPC_KV_STAT_OF_RANKS] = s->ranks;
-	word[CRPC_KV_STAT_FAILED] = s->failed;
-	word[CRPC_KV_STAT_BAD] = s->bad;
-	word[CRPC_KV_STAT_GETS] = store->gets;
-	word[CRPC_KV_STAT_PUTS] = store->puts;
-	word[CRPC_KV_STAT_DELETES] = store->deletes;
-	word[CRPC_KV_STAT_MISSES] = store->misses;
-	word[CRPC_KV_STAT_REFUSED] = store->refused;
-	word[CRPC_KV_STAT_MISMATCHES] = store->mismatches;
-	word[CRPC_KV_STAT_EXPIRED] = store->expired;
 	word[CRPC_KV_STAT_CLIENTS] = ipc.clients;
 	word[CRPC_KV_STAT_OPEN] = ipc.open;
-	word[CRPC_KV_STAT_WAITING] =
-		(d->hop == NULL ? 0 : d->hop->waiting) + (d->net == NULL ? 0 : d->net->waiting);
+	word[CRPC_KV_STAT_WAITING] = (d->hop == NULL ? 0 : d->hop->wait.waiting) +
+		(d->net == NULL ? 0 : d->net->wait.waiting);
 	word[CRPC_KV_STAT_VERSION] = __crpc_kv_store_version(d->store);
-	word[CRPC_KV_STAT_BLOCK_BYTES] = store->block_bytes;
 }
 
 /* @return bytes of the words from *cursor on that fit; *cursor is the next one, 0: none. */

@@ -22,7 +22,7 @@
  */
 uint32_t __crpc_kv_walk_owner(const struct crpc_req *r, uint32_t *room);
 
-/** Its counters now, as enum kv_stat numbers them. */
+/** All counters now, its own and those of its store, as enum kv_stat numbers them. */
 void __crpc_kv_walk_count(const struct crpc_kv_daemon *d, uint64_t word[CRPC_KV_STATS_N]);
 
 /**

@@ -15,9 +15,7 @@
 #define INLINE_MAX 188u
 /* How often free() polls for what is still to be sent. */
 #define DRAIN_POLLS 10000
-/* Log2 of a tick of the pacing wheel, ns. */
-#define PACE_TICK_LOG2 10u
-#define PAGE           4096u
+#define PAGE        4096u
 
 /* Put the defaults in, and check each size. */
 static int
@@ -135,10 +133,9 @@ state_init(struct crpc_udrpc *ctx, const struct crpc_rdma_info *info)
 	ctx->signal_every = conf->sq_depth / 4;
 	TAILQ_INIT(&ctx->sending);
 	TAILQ_INIT(&ctx->ending);
+	TAILQ_INIT(&ctx->timers);
 	TAILQ_INIT(&ctx->ready);
 	ctx->next_token = 1;
-	ctx->rto_wheel.tick_log2 = crpc_log2(crpc_max(1, conf->rto_ns / 8));
-	ctx->pace_wheel.tick_log2 = PACE_TICK_LOG2;
 	ctx->timely = (struct timely_conf){.link = (double)conf->link_bytes_per_s,
 		.t_low_ns = conf->t_low_ns,
 		.t_high_ns = conf->t_high_ns};

@@ -43,8 +43,8 @@
  * Both ends must call poll() all the time, also when they wait for nothing: the server's answers
  * and the client's timers are there. What flush() is not called for goes with the next poll().
  *
- * Congestion: TIMELY per session from the round trips of its packets, and a timing wheel that holds
- * packets back to keep the rate; both are passed by while a session is not congested.
+ * Congestion: TIMELY per session from the round trips of its packets; poll() holds packets back to
+ * keep the rate. Both are passed by while a session is not congested.
  *
  * Failure: a peer that answers nothing to `retries` repetitions is declared dead.
  * crpc_udrpc_ep_shutdown() and _ep_free() notify the peer; if that packet is lost, the peer detects
@@ -64,7 +64,7 @@
  * The handlers ask, and poll() answers, so they need a context that is polled.
  *
  * Sources: A. Kalia, M. Kaminsky, D. Andersen, Datacenter RPCs can be General and Fast, NSDI 2019;
- * R. Mittal et al., TIMELY, SIGCOMM 2015; A. Saeed et al., Carousel, SIGCOMM 2017.
+ * R. Mittal et al., TIMELY, SIGCOMM 2015.
  */
 
 #include <stdbool.h>
@@ -105,8 +105,9 @@ struct crpc_udrpc_conf {
 	 * peers' credits and our own together, a burst can lose packets, which then are repeated.
 	 */
 	uint32_t rq_depth;
-	uint32_t retries;  /**< Repetitions without any answer of the peer; default 100. */
-	uint64_t rto_ns;   /**< Until a packet without answer is repeated; default 5 ms. */
+	uint32_t retries; /**< Repetitions without any answer of the peer; default 100. */
+	/** Until a packet without answer is repeated, or up to a quarter later; default 5 ms. */
+	uint64_t rto_ns;
 	/**
 	 * Deadline of every call; default 1 s. A call completes with -ETIMEDOUT at most an eighth
 	 * of it later, if poll() is called all the time. Its slot stays taken until the answer

@@ -74,6 +74,7 @@ crpc_udrpc_ep_create(struct crpc_udrpc *ctx, uint32_t user_id)
 	ep->credits = ctx->conf.credits;
 	ep->heard = false;
 	ep->silent = 0;
+	ep->paced = false;
 	ep->next_tx_ns = 0;
 	ep->timely = (struct timely){.rate = ctx->timely.link};
 	slots_reset(ep);
@@ -146,8 +147,7 @@ __crpc_udrpc_ep_break(struct crpc_udrpc_ep *ep, int32_t err)
 	struct crpc_udrpc *ctx = ep->ctx;
 
 	ep->err = err;
-	__crpc_udrpc_wheel_del(&ctx->rto_wheel, &ep->rto);
-	__crpc_udrpc_wheel_del(&ctx->pace_wheel, &ep->pace);
+	__crpc_udrpc_timer_stop(ep);
 	for (struct udrpc_serve *s = ep->serves; s != ep->serves + ctx->conf.slots; s++) {
 		if (s->state != SERVE_READY)
 			continue;

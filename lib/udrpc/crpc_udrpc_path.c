@@ -113,9 +113,8 @@ request_make(struct crpc_udrpc_ep *ep, uint64_t now_ns, const void *buf, uint32_
 	c->resp_max = resp_max;
 	c->call_ns = now_ns;
 	rpc_copy(c->req_buf, buf, len);
-	if (crpc_unlikely(!ep->rto.is_on))
-		__crpc_udrpc_wheel_add(
-			&ctx->rto_wheel, &ep->rto, now_ns, now_ns + ctx->conf.rto_ns);
+	if (crpc_unlikely(!ep->timed))
+		__crpc_udrpc_timer_start(ep);
 	call_push(ep, c);
 	return 0;
 }
@@ -323,13 +322,11 @@ crpc_udrpc_poll(struct crpc_udrpc *ctx, uint64_t now_ns, struct crpc_done *done,
 			ctx->busy_ns = 0;
 		else if (ctx->busy_ns == 0)
 			ctx->busy_ns = now_ns;
-		if (crpc_unlikely(wheel_has_turned(&ctx->rto_wheel, now_ns)) &&
+		if (crpc_unlikely(timer_due(ctx) != NULL) &&
 			(empty || now_ns - ctx->busy_ns >= ctx->conf.rto_ns))
 			__crpc_udrpc_timers_run(ctx);
 	}
 	ctx->stats.rpc.completions += k;
-	if (crpc_unlikely(wheel_has_turned(&ctx->pace_wheel, now_ns)))
-		__crpc_udrpc_paces_run(ctx);
 	if (crpc_unlikely(!TAILQ_EMPTY(&ctx->sending)))
 		__crpc_udrpc_tx_run(ctx);
 	return k;

@@ -21,13 +21,11 @@ __crpc_udrpc_pace(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t
 	uint64_t from;
 
 	if (ep->next_tx_ns > ctx->now_ns) {
-		if (!ep->pace.is_on) {
-			__crpc_udrpc_wheel_add(
-				&ctx->pace_wheel, &ep->pace, ctx->now_ns, ep->next_tx_ns);
-			ctx->stats.paced++;
-		}
+		ctx->stats.paced += !ep->paced;
+		ep->paced = true;
 		return false;
 	}
+	ep->paced = false;
 	/* after a late poll it may catch up a little */
 	from = crpc_max(ep->next_tx_ns, crpc_max(ctx->now_ns, PACE_BURST_NS) - PACE_BURST_NS);
 	ep->next_tx_ns = from + (uint64_t)(packet_weight(ep, c, k) * 1e9 / ep->timely.rate);
@@ -35,12 +33,19 @@ __crpc_udrpc_pace(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t
 }
 
 void
-__crpc_udrpc_paces_run(struct crpc_udrpc *ctx)
+__crpc_udrpc_timer_start(struct crpc_udrpc_ep *ep)
 {
-	struct wheel_entry *e;
+	ep->timed = true;
+	ep->look_ns = ep->ctx->now_ns + ep->ctx->conf.rto_ns / 4 + 1;
+	TAILQ_INSERT_TAIL(&ep->ctx->timers, ep, timer);
+}
 
-	while ((e = __crpc_udrpc_wheel_due(&ctx->pace_wheel, ctx->now_ns)) != NULL)
-		__crpc_udrpc_tx_want(crpc_container_of(e, struct crpc_udrpc_ep, pace));
+void
+__crpc_udrpc_timer_stop(struct crpc_udrpc_ep *ep)
+{
+	if (ep->timed)
+		TAILQ_REMOVE(&ep->ctx->timers, ep, timer);
+	ep->timed = false;
 }
 
 /* Nothing has come for this call: all that is unanswered goes again, when its copies have left. */
@@ -63,20 +68,16 @@ static void
 rto(struct crpc_udrpc_ep *ep)
 {
 	struct crpc_udrpc *ctx = ep->ctx;
-	uint64_t rto_ns = ctx->conf.rto_ns, next = ctx->now_ns + rto_ns;
 	struct udrpc_call *c;
 	bool back = false;
 
 	for (uint32_t i = 0; i < ep->slots; i++) {
 		c = call_at(ep, i);
-		if (c->call.deadline_ns == RPC_FREE || c->num_tx == c->num_rx)
+		if (c->call.deadline_ns == RPC_FREE || c->num_tx == c->num_rx ||
+			ctx->now_ns - c->progress_ns < ctx->conf.rto_ns)
 			continue;
-		if (ctx->now_ns - c->progress_ns >= rto_ns) {
-			go_back(ep, c);
-			back = true;
-		} else {
-			next = crpc_min(next, c->progress_ns + rto_ns);
-		}
+		go_back(ep, c);
+		back = true;
 	}
 	if (ep->heard)
 		ep->silent = 0;
@@ -90,16 +91,18 @@ rto(struct crpc_udrpc_ep *ep)
 		ctx->stats.ep_errors++;
 		__crpc_udrpc_ep_break(ep, -ETIMEDOUT);
 	} else if (rpc_calls_in_use(&ep->calls) != 0) {
-		__crpc_udrpc_wheel_add(&ctx->rto_wheel, &ep->rto, ctx->now_ns, next);
+		__crpc_udrpc_timer_start(ep);
 	}
 }
 
 void
 __crpc_udrpc_timers_run(struct crpc_udrpc *ctx)
 {
-	struct wheel_entry *e;
+	struct crpc_udrpc_ep *ep;
 
 	ctx->busy_ns = 0;
-	while ((e = __crpc_udrpc_wheel_due(&ctx->rto_wheel, ctx->now_ns)) != NULL)
-		rto(crpc_container_of(e, struct crpc_udrpc_ep, rto));
+	while ((ep = timer_due(ctx)) != NULL) {
+		__crpc_udrpc_timer_stop(ep);
+		rto(ep);
+	}
 }

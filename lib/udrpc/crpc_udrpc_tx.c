@@ -38,9 +38,7 @@ __crpc_udrpc_want(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
 	if (!c->wants)
 		TAILQ_INSERT_TAIL(&ep->want, c, want);
 	c->wants = true;
-	/* what is held back by its rate comes back by the wheel */
-	if (!ep->pace.is_on)
-		__crpc_udrpc_tx_want(ep);
+	__crpc_udrpc_tx_want(ep);
 }
 
 void
@@ -94,8 +92,7 @@ __crpc_udrpc_tx_run(struct crpc_udrpc *ctx)
 		if (ep->err == 0) {
 			unsent_send(ep);
 			wanted_send(ep);
-			if (!TAILQ_EMPTY(&ep->unsent) ||
-				(!TAILQ_EMPTY(&ep->want) && !ep->pace.is_on))
+			if (!TAILQ_EMPTY(&ep->unsent) || !TAILQ_EMPTY(&ep->want))
 				__crpc_udrpc_tx_want(ep);
 		}
 		if (ep == last)

@@ -49,7 +49,6 @@
 #include "rpc_calls.h"
 #include "rpc_copy.h"
 #include "udrpc_timely.h"
-#include "udrpc_wheel.h"
 #include "udrpc_wire.h"
 
 /** Datagrams that wait for the doorbell: a burst of our own and answers to one poll. */
@@ -142,8 +141,10 @@ struct crpc_udrpc_ep {
 	bool in_sending, in_ending;
 	TAILQ_ENTRY(crpc_udrpc_ep) sending, ending;
 
-	struct wheel_entry rto;  /**< On while slots of calls are in use. */
-	struct wheel_entry pace; /**< On while the rate holds packets back. */
+	bool timed;       /**< In the timers: while slots of calls are in use. */
+	uint64_t look_ns; /**< When its timer is due. */
+	TAILQ_ENTRY(crpc_udrpc_ep) timer;
+	bool paced; /**< The rate holds packets back until next_tx_ns. */
 	uint64_t next_tx_ns;
 	struct timely timely;
 };
@@ -170,7 +171,7 @@ struct crpc_udrpc {
 	struct rpc_sweep sweep;
 	struct serve_list ready; /**< What recv() gives next. */
 	uint64_t next_token;
-	struct wheel rto_wheel, pace_wheel;
+	struct ep_list timers; /**< All are as long, so the first one is due first. */
 	struct timely_conf timely;
 
 	struct crpc_udrpc_conf conf;
@@ -243,9 +244,11 @@ void __crpc_udrpc_tx_bye(struct crpc_udrpc_ep *ep);
 
 /* time */
 
-/** Whether the rate lets packet number k go now; if not, the wheel brings the endpoint back. */
+/** Whether the rate lets packet number k go now. */
 bool __crpc_udrpc_pace(struct crpc_udrpc_ep *ep, const struct udrpc_call *c, uint32_t k);
-void __crpc_udrpc_paces_run(struct crpc_udrpc *ctx);
+/** Look at an endpoint, whose timer does not run, in a quarter of rto_ns. */
+void __crpc_udrpc_timer_start(struct crpc_udrpc_ep *ep);
+void __crpc_udrpc_timer_stop(struct crpc_udrpc_ep *ep);
 /** Repeat what was not answered in time, and give up peers that are silent. */
 void __crpc_udrpc_timers_run(struct crpc_udrpc *ctx);
 
@@ -262,6 +265,15 @@ uint16_t __crpc_udrpc_calls_end(struct crpc_udrpc *ctx, struct crpc_done *done, 
 
 int __crpc_udrpc_tel_open(struct crpc_udrpc *ctx);
 void __crpc_udrpc_tel_answer(struct crpc_udrpc *ctx);
+
+/** The endpoint whose timer is due; NULL: none. */
+static inline struct crpc_udrpc_ep *
+timer_due(const struct crpc_udrpc *ctx)
+{
+	struct crpc_udrpc_ep *ep = TAILQ_FIRST(&ctx->timers);
+
+	return ep != NULL && ctx->now_ns >= ep->look_ns ? ep : NULL;
+}
 
 /** Room for a client's packet: answers keep theirs. */
 static inline bool

@@ -256,7 +256,7 @@ walks_of_a_service_that_lies_end(void **state)
 	assert_int_equal(scan(kv, &at, CRPC_KV_OK, 23, 6), -EPROTO);
 	assert_int_equal(scan(kv, &at, CRPC_KV_NO_SPACE, 0, 6), -EPROTO);
 	assert_int_equal(scan(kv, &at, CRPC_KV_BAD_REQUEST, 0, 6), -EOPNOTSUPP);
-	assert_int_equal(at.lane[0], 6);
+	assert_int_equal(at.next, 5);
 	assert_int_equal(scan(kv, &at, CRPC_KV_OK, 0, 6), 0);
 	assert_int_equal(newest_walk().cursor, 5);
 	assert_int_equal(newest_walk().owner, 0);

@@ -71,7 +71,6 @@ bytes_are_golden(void **state)
 	kv_key_write(msg + 8, 16, 5);
 	same("delete", msg, len);
 	same("info", msg, kv_req_write(msg, CRPC_KV_INFO, 0, 0));
-	same("ping", msg, kv_req_write(msg, CRPC_KV_PING, 0, 0));
 	same("stop", msg, kv_req_write(msg, CRPC_KV_STOP, 0, 0));
 	kv_resp_write(msg, CRPC_KV_OK, CRPC_KV_GET, 8, version);
 	memcpy(msg + 16, &value, 8);

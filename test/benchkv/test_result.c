@@ -153,21 +153,22 @@ daemons_are_kept_and_summed(void **state)
 {
 	struct kv_result *r = sample(0), *t = calloc(1, sizeof(*t));
 	const struct app_net_counts net = {.batches = 7, .again = 2, .batch_size = {1, 2}};
-	struct kv_daemon_counts c = {
-		.of = {.turns = 10, .busy = 4, .mates = 3, .ranks = 2, .timed = 2}, .keys = 100};
+	struct kv_daemon_counts c = {.of = {.turns = 10, .busy = 4, .timed = 2}, .keys = 100};
 	uint32_t i;
 
 	assert_non_null(t);
 	c.of.phase_ns[CRPC_KV_TURN_SEND] = 50;
 	c.of.taken[3] = 6;
+	c.of.stat[CRPC_KV_STAT_OF_DAEMONS] = 3;
+	c.of.stat[CRPC_KV_STAT_OF_RANKS] = 2;
 	for (i = 0; i < 2; i++) {
-		c.of.path[CRPC_KV_LOCAL] = 5 + i;
-		c.of.path[CRPC_KV_FORWARDED] = 20;
+		c.of.stat[CRPC_KV_STAT_LOCAL] = 5 + i;
+		c.of.stat[CRPC_KV_STAT_FORWARDED] = 20;
 		kv_result_add_daemon(r, &c, &net);
 	}
 	assert_int_equal(r->daemons, 2);
-	assert_int_equal(r->daemon[1].of.path[CRPC_KV_LOCAL], 6);
-	assert_int_equal(r->sum.of.path[CRPC_KV_LOCAL], 11);
+	assert_int_equal(r->daemon[1].of.stat[CRPC_KV_STAT_LOCAL], 6);
+	assert_int_equal(r->sum.of.stat[CRPC_KV_STAT_LOCAL], 11);
 	assert_int_equal(r->served, 11 + 40 + 6 + 4);
 	assert_int_equal(r->net.batches, 100 + 14);
 	assert_int_equal(r->net.again, 4);
@@ -175,7 +176,7 @@ daemons_are_kept_and_summed(void **state)
 	kv_result_add(t, r);
 	kv_result_add(t, r);
 	assert_int_equal(t->daemons, 4);
-	assert_int_equal(t->sum.of.path[CRPC_KV_FORWARDED], 80);
+	assert_int_equal(t->sum.of.stat[CRPC_KV_STAT_FORWARDED], 80);
 	assert_int_equal(t->sum.of.turns, 40);
 	assert_int_equal(t->sum.keys, 400);
 	assert_int_equal(t->sum.of.timed, 8);
@@ -201,7 +202,7 @@ daemon_line_has_every_key(void **state)
 	json_t *o;
 
 	assert_non_null(f);
-	c.of.path[CRPC_KV_FORWARDED] = 9;
+	c.of.stat[CRPC_KV_STAT_FORWARDED] = 9;
 	kv_result_add_daemon(r, &c, &net);
 	kv_result_add_daemon(r, &c, &net);
 	assert_int_equal(kv_report_daemon(f, &cond, r, 1), 0);

@@ -346,15 +346,7 @@ net_recv(struct star *s, struct crpc_req *req, uint16_t n)
 static int
 net_reply(struct star *s, uint64_t token, const void *buf, uint32_t len)
 {
-#ifdef IS_UDRPC
 	return API(reply)(net.server.ctx, s->now, token, buf, len);
-#else
-	bool note = API(reply_max)(net.server.ctx, token) == -EOPNOTSUPP;
-	int rc = API(reply)(net.server.ctx, s->now, token, buf, len);
-
-	expect(s, (rc == -EOPNOTSUPP) == note);
-	return rc;
-#endif
 }
 
 static int

@@ -74,7 +74,6 @@ round_trip(uint8_t *buf[2], uint32_t len, uint32_t reply, bool in_place)
 	req = wait_request();
 	assert_int_equal(req.len, len);
 	assert_memory_equal(req.data, buf[0], len);
-	assert_int_equal(crpc_copyrpc_reply_max(p.ctx[1], req.token), reply);
 	assert_int_equal(pair_reply(1, req.token, buf[1], reply + 1), -EMSGSIZE);
 	if (in_place) {
 		assert_ok(
@@ -151,8 +150,8 @@ TEST(one_large_message_of_a_kind_at_a_time)
 	for (i = 0; i < 200 && got != 5; i++) {
 		n = pair_recv(1, req, 8);
 		for (k = 0; k < n; k++)
-			assert_ok(pair_reply(1, req[k].token, buf,
-				crpc_copyrpc_reply_max(p.ctx[1], req[k].token)));
+			if (pair_reply(1, req[k].token, buf, LARGE) != 0)
+				assert_ok(pair_reply(1, req[k].token, buf, 16));
 		n = pair_poll(0, done, 8);
 		for (k = 0; k < n; k++) {
 			assert_int_equal(done[k].status, 0);

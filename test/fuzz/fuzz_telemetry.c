@@ -98,13 +98,6 @@ crpc_kv_daemon_stats(const struct crpc_kv_daemon *d, struct crpc_kv_stats *stats
 	(void)stats;
 }
 
-void
-__crpc_kv_walk_count(const struct crpc_kv_daemon *d, uint64_t word[CRPC_KV_STATS_N])
-{
-	(void)d;
-	(void)word;
-}
-
 /* ---- objects ---- */
 
 static void

@@ -36,24 +36,23 @@ rig_open(struct rig *r)
 {
 	static uint32_t number;
 	static char name[48];
-	struct kv_store_conf store = {
-		.key_size = KEY, .value_max = 8, .capacity = 100, .socket = SOCKET_ID_ANY};
-	struct crpc_ipc_server_conf ipc = {.max_clients = 8, .depth = 4, .req_max = 128,
-		.resp_max = 128};
+	struct crpc_kv_server_conf store = {.key_size = KEY, .value_max = 8, .capacity = 100};
+	struct crpc_ipc_server_conf ipc = {
+		.max_clients = 8, .depth = 4, .req_max = 128, .resp_max = 128};
 	struct crpc_kv_daemon *d =
 		aligned_alloc(CRPC_CACHE_GUARD, crpc_align_up(sizeof(*d), CRPC_CACHE_GUARD));
 
 	assert_non_null(d);
 	memset(d, 0, sizeof(*d));
 	snprintf(name, sizeof(name), "test_daemon.%d.%u", (int)getpid(), number++);
-	store.name = ipc.name = name;
+	ipc.name = name;
 	d->daemons = d->owners = 1;
 	d->key_size = KEY;
 	d->value_size = 8;
 	d->info.writer = d->writer_first = 1;
 	d->writer_end = 1 + WRITERS;
 	d->fate = &r->fate;
-	assert_non_null(d->store = __crpc_kv_store_create(&store));
+	assert_non_null(d->store = __crpc_kv_store_create(&store, name, SOCKET_ID_ANY, NULL));
 	assert_non_null(d->ipc = crpc_ipc_server_create(&ipc));
 	r->d = d;
 	r->name = name;

@@ -59,6 +59,12 @@ rig_close(struct rig *rig)
 	free(rig);
 }
 
+static void
+drain(struct kv_hop *hop, uint64_t now)
+{
+	__crpc_kv_wait_drain(&hop->wait, now, __crpc_kv_hop_send, hop);
+}
+
 /* A message that tells its own content: length and bytes follow from a token. */
 static uint32_t
 fill(uint8_t *msg, uint64_t token, uint32_t max)
@@ -136,20 +142,20 @@ go_and_return(uint32_t msg_max)
 	uint32_t round, i, got, turns;
 	uint8_t seen[CALLS];
 
-	rig->hop[0].waited = 0;
+	rig->hop[0].wait.waited = 0;
 	for (round = 0; round < 2; round++) {
 		memset(seen, 0, sizeof(seen));
 		for (i = 0; i < CALLS; i++)
 			assert_int_equal(call(rig, 0, 1, 1000 + i), 0);
 		assert_int_equal(call(rig, 0, 1, 999), -ENOBUFS);
 		for (got = 0, turns = 0; got < CALLS && turns < 1000; turns++) {
-			__crpc_kv_hop_drain(&rig->hop[0], rig->now);
+			drain(&rig->hop[0], rig->now);
 			crpc_flux_flush(rig->hop[0].node, 1);
 			serve(rig, 1);
 			got += collect(rig, 0, 1, seen, 1000, 0);
 		}
 		assert_int_equal(got, CALLS);
-		assert_int_equal(rig->hop[0].waiting, 0);
+		assert_int_equal(rig->hop[0].wait.waiting, 0);
 	}
 	rig_close(rig);
 }
@@ -186,8 +192,8 @@ waiting_keeps_order(void **state)
 	assert_int_equal(__crpc_kv_hop_connect(&rig.hop[0], 0), 0);
 	for (i = 0; i < CALLS; i++)
 		assert_int_equal(call(&rig, 0, 1, 1000 + i), 0);
-	assert_int_equal(rig.hop[0].waiting, CALLS - 64);
-	assert_int_equal(rig.hop[0].waited, CALLS - 64);
+	assert_int_equal(rig.hop[0].wait.waiting, CALLS - 64);
+	assert_int_equal(rig.hop[0].wait.waited, CALLS - 64);
 	for (i = 0; i < 1000 && next < 1000 + CALLS; i++) {
 		crpc_flux_flush(rig.hop[0].node, 1);
 		n = __crpc_kv_hop_recv(&rig.hop[1], 1, req, CRPC_BURST_MAX);
@@ -199,7 +205,7 @@ waiting_keeps_order(void **state)
 		}
 		crpc_flux_flush(rig.hop[1].node, 1);
 		collect(&rig, 0, 1, seen, 1000, 0);
-		__crpc_kv_hop_drain(&rig.hop[0], 1);
+		drain(&rig.hop[0], 1);
 	}
 	assert_int_equal(next, 1000 + CALLS);
 	__crpc_kv_hop_close(&rig.hop[0]);
@@ -234,7 +240,7 @@ stopped_daemon_times_out(uint32_t msg_max)
 		assert_true(i < CALLS);
 	assert_int_equal(i, msg_max > CRPC_FLUX_MSG_MAX ? CALLS - open : CALLS);
 	for (got = 0, i = 0; i < 1000; i++) {
-		__crpc_kv_hop_drain(&rig->hop[0], rig->now);
+		drain(&rig->hop[0], rig->now);
 		crpc_flux_flush(rig->hop[0].node, 1);
 		serve(rig, 1);
 		got += collect(rig, 0, now, seen, 5000, 0);
@@ -259,7 +265,7 @@ leaving_fails_its_calls_only(void **state)
 {
 	struct rig *rig = rig_open(3, SMALL);
 	uint8_t seen[CALLS] = {0}, other[CALLS] = {0};
-	struct kv_answered lost;
+	const struct kv_record *lost;
 	uint32_t i, failed = 0;
 
 	for (i = 0; i < 100; i++)
@@ -267,8 +273,9 @@ leaving_fails_its_calls_only(void **state)
 	__crpc_kv_hop_close(&rig->hop[1]);
 	for (i = 0; i < 10; i++)
 		failed += collect(rig, 0, 1, seen, 0, -ECONNRESET);
-	while (__crpc_kv_hop_pop_lost(&rig->hop[0], 1, &lost)) {
-		assert_true(lost.status < 0);
+	drain(&rig->hop[0], 1);
+	while ((lost = kv_wait_failed(&rig->hop[0].wait)) != NULL) {
+		assert_int_equal(lost->status, -ECONNRESET);
 		failed++;
 	}
 	assert_int_equal(failed, 100);
@@ -339,7 +346,7 @@ side_main(void *arg)
 			if (__crpc_kv_hop_call(hop, 1, 1 - s->at, msg,
 				    fill(msg, next, s->rig->msg_max), KV_FROM_CLIENT, next) != 0)
 				break;
-		__crpc_kv_hop_drain(hop, 1);
+		drain(hop, 1);
 		n = __crpc_kv_hop_poll(hop, 1, a, 16);
 		for (i = 0; i < n; i++)
 			s->damaged += a[i].status != 0 ||

@@ -39,8 +39,8 @@ rig_new_keys(uint64_t limit, uint32_t keys)
 {
 	static uint32_t number;
 	struct rig *r = aligned_alloc(64, crpc_align_up(sizeof(*r), 64));
-	struct kv_store_conf conf = {
-		.capacity = keys, .key_size = 8, .value_max = MIB, .socket = SOCKET_ID_ANY};
+	struct crpc_kv_server_conf conf = {
+		.capacity = keys, .key_size = 8, .value_max = MIB, .block_bytes = limit};
 	char name[40];
 
 	assert_non_null(r);
@@ -48,10 +48,8 @@ rig_new_keys(uint64_t limit, uint32_t keys)
 	assert_non_null(r->value = malloc(MIB));
 	snprintf(name, sizeof(name), "test_large.%d.%u", (int)getpid(), number++);
 	assert_int_equal(crpc_kv_blocks_create(&r->blocks, name, BYTES, 2 * MIB, 8, 0, 0), 0);
-	conf.name = name;
-	conf.arena = r->blocks.cache;
-	conf.block_bytes = limit;
-	assert_non_null(r->store = __crpc_kv_store_create(&conf));
+	r->store = __crpc_kv_store_create(&conf, name, SOCKET_ID_ANY, r->blocks.cache);
+	assert_non_null(r->store);
 	r->rng = 42;
 	return r;
 }
@@ -70,7 +68,7 @@ assert_held(const struct rig *r, uint64_t bytes)
 
 	crpc_arena_cache_stats(r->blocks.cache, &st);
 	assert_int_equal(st.held - st.cached, bytes);
-	assert_int_equal(__crpc_kv_store_stats(r->store)->block_bytes, bytes);
+	assert_int_equal(__crpc_kv_store_stats(r->store)[CRPC_KV_STAT_BLOCK_BYTES], bytes);
 }
 
 static void
@@ -231,13 +229,13 @@ a_full_arena_refuses_and_nothing_is_lost(void **state)
 		;
 	while (crpc_arena_alloc(r->blocks.cache, MIB, &ref) != NULL)
 		;
-	held = __crpc_kv_store_stats(r->store)->block_bytes;
+	held = __crpc_kv_store_stats(r->store)[CRPC_KV_STAT_BLOCK_BYTES];
 	put(r, 20, MIB, 1);
 	assert_int_equal(r->served.status, CRPC_KV_NO_SPACE);
 	put(r, 3, MIB, 2);
 	assert_int_equal(r->served.status, CRPC_KV_NO_SPACE);
 	assert_int_equal(__crpc_kv_store_count(r->store), 8);
-	assert_int_equal(__crpc_kv_store_stats(r->store)->block_bytes, held);
+	assert_int_equal(__crpc_kv_store_stats(r->store)[CRPC_KV_STAT_BLOCK_BYTES], held);
 	for (id = 0; id < 8; id++)
 		assert_value(r, id, MIB, 1);
 	rig_free(r);
@@ -264,7 +262,7 @@ lives_end_and_snapshots_restore(void **state)
 	assert_int_equal(__crpc_kv_snapshot_read(&snap, b->store), 10);
 	for (id = 0; id < 10; id++)
 		assert_value(b, id, 4000 + 20000 * id, id);
-	assert_held(b, __crpc_kv_store_stats(a->store)->block_bytes);
+	assert_held(b, __crpc_kv_store_stats(a->store)[CRPC_KV_STAT_BLOCK_BYTES]);
 	snprintf(file, sizeof(file), "%s.0", path);
 	unlink(file);
 	unlink(path);
@@ -354,10 +352,10 @@ ended_blocks_make_room(void **state)
 	put(r, 700, MIB, 1);
 	assert_int_equal(r->served.status, CRPC_KV_NO_SPACE);
 	__crpc_kv_store_tick(r->store, 1010000000);
-	assert_int_equal(__crpc_kv_store_stats(r->store)->expired, 0);
+	assert_int_equal(__crpc_kv_store_stats(r->store)[CRPC_KV_STAT_EXPIRED], 0);
 	put(r, 700, MIB, 2);
 	assert_int_equal(r->served.status, CRPC_KV_OK);
-	assert_int_equal(__crpc_kv_store_stats(r->store)->expired, 1);
+	assert_int_equal(__crpc_kv_store_stats(r->store)[CRPC_KV_STAT_EXPIRED], 1);
 	assert_value(r, 700, MIB, 2);
 	assert_held(r, 4 * MIB);
 	put(r, 3, MIB, 3); /* also for a key that is there */

@@ -52,19 +52,14 @@ rig_new(uint32_t key_size, uint32_t value_size, uint32_t capacity)
 {
 	static uint32_t number;
 	char name[16];
-	struct kv_store_conf conf = {
-		.name = name,
-		.capacity = capacity,
-		.key_size = key_size,
-		.value_max = value_size,
-		.socket = SOCKET_ID_ANY,
-	};
+	struct crpc_kv_server_conf conf = {
+		.capacity = capacity, .key_size = key_size, .value_max = value_size};
 	struct rig *r = aligned_alloc(64, crpc_align_up(sizeof(*r), 64));
 
 	assert_non_null(r);
 	snprintf(name, sizeof(name), "test.%u", number++);
 	memset(r, 0, sizeof(*r));
-	r->store = __crpc_kv_store_create(&conf);
+	r->store = __crpc_kv_store_create(&conf, name, SOCKET_ID_ANY, NULL);
 	assert_non_null(r->store);
 	r->key_size = key_size;
 	r->value_size = value_size;
@@ -345,7 +340,7 @@ bad_requests_change_nothing(void **state)
 		__crpc_kv_store_exec(r->store, &r->batch, i, &served);
 		assert_int_equal(served.status, CRPC_KV_BAD_REQUEST);
 	}
-	assert_int_equal(__crpc_kv_store_stats(r->store)->refused, 5);
+	assert_int_equal(__crpc_kv_store_stats(r->store)[CRPC_KV_STAT_REFUSED], 5);
 	kv_batch_reset(&r->batch);
 	add(r, CRPC_KV_GET, 1);
 	serve(r);
@@ -400,7 +395,7 @@ puts_and_deletes_depend_on_the_version(void **state)
 	s = one(r, CRPC_KV_DELETE, 1, CRPC_KV_EXPECT, s.version, 0);
 	assert_int_equal(s.status, CRPC_KV_OK);
 	assert_int_equal(one(r, CRPC_KV_GET, 1, 0, 0, 0).status, CRPC_KV_NOT_FOUND);
-	assert_int_equal(__crpc_kv_store_stats(r->store)->mismatches, 3);
+	assert_int_equal(__crpc_kv_store_stats(r->store)[CRPC_KV_STAT_MISMATCHES], 3);
 	rig_free(r);
 }
 
@@ -437,7 +432,7 @@ values_end_when_their_time_has_come(void **state)
 	for (i = 0; i < 20; i++)
 		__crpc_kv_store_tick(r->store, now += MS);
 	assert_int_equal(__crpc_kv_store_count(r->store), 1);
-	assert_int_equal(__crpc_kv_store_stats(r->store)->expired, 102);
+	assert_int_equal(__crpc_kv_store_stats(r->store)[CRPC_KV_STAT_EXPIRED], 102);
 	rig_free(r);
 }
 
@@ -469,7 +464,7 @@ ended_keys_make_room(void **state)
 	}
 	assert_int_equal(fresh, n + n / 4 * 3);
 	assert_int_equal(__crpc_kv_store_count(r->store), n);
-	assert_int_equal(__crpc_kv_store_stats(r->store)->expired, n / 4 * 3);
+	assert_int_equal(__crpc_kv_store_stats(r->store)[CRPC_KV_STAT_EXPIRED], n / 4 * 3);
 	for (i = 0; i < fresh; i++)
 		assert_int_equal(one(r, CRPC_KV_GET, i, 0, 0, 0).status,
 			i < n && i % 4 != 0 ? CRPC_KV_NOT_FOUND : CRPC_KV_OK);
@@ -901,12 +896,11 @@ a_bad_snapshot_is_refused(void **state)
 static void
 a_store_without_memory_is_refused(void **state)
 {
-	struct kv_store_conf conf = {.name = "bad",
-		.capacity = 1u << 28, /* 1.3 TiB */
+	struct crpc_kv_server_conf conf = {.capacity = 1u << 28, /* 1.3 TiB */
 		.key_size = 8,
 		.value_max = CRPC_KV_VALUE_INLINE};
 
-	assert_null(__crpc_kv_store_create(&conf));
+	assert_null(__crpc_kv_store_create(&conf, "bad", 0, NULL));
 	assert_int_equal(errno, ENOMEM);
 	__crpc_kv_store_free(NULL);
 }

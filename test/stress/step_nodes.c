@@ -88,8 +88,7 @@ link_look(struct link *l)
 		if (status == 0)
 			continue;
 		/* ENOTCONN: the new end of a new card. */
-		if (status != -ECONNRESET && status != -ENOTCONN &&
-			(status != -ETIMEDOUT || scene.kind != KIND_UD))
+		if (status != -ECONNRESET && status != -ENOTCONN && status != -ETIMEDOUT)
 			fail("link %d: status %d", (int)(l - scene.link), status);
 		if (!l->broken)
 			say("link %d broke at side %d: %s\n", (int)(l - scene.link), side,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * lib/udrpc one behaviour at a time, over a network that does what the test says: sizes, slots,
- * credits, statuses, repetition, draining, deadlines, ends, pacing, the wheel.
+ * credits, statuses, repetition, draining, deadlines, ends, pacing.
  */
 
 #include <sys/random.h>
@@ -492,7 +492,7 @@ TEST(a_full_send_queue_delays_and_loses_nothing)
 	rest();
 }
 
-/* Round trips that grow slow a session down and the wheel spreads its packets; it recovers. */
+/* Round trips that grow slow a session down and its packets wait for the rate; it recovers. */
 TEST(congestion_slows_a_session_down_and_then_not)
 {
 	struct crpc_udrpc_conf conf = {
@@ -527,38 +527,6 @@ TEST(congestion_slows_a_session_down_and_then_not)
 	}
 	assert_int_equal((uint64_t)p.ep[0][0]->timely.rate, rate);
 	rest();
-}
-
-/* The wheel gives every entry, not before its time but for those beyond its reach, and once. */
-TEST(the_wheel_gives_each_entry_in_time)
-{
-	struct wheel_entry e[64] = {0}, *due;
-	uint64_t at[64], given[64] = {0}, now = 12345;
-	struct wheel w = {.tick_log2 = 4};
-	uint32_t i, left = 64;
-
-	for (i = 0; i < 64; i++) {
-		at[i] = now + i * 400;
-		__crpc_udrpc_wheel_add(&w, &e[i], now, at[i]);
-	}
-	__crpc_udrpc_wheel_del(&w, &e[5]);
-	__crpc_udrpc_wheel_del(&w, &e[5]);
-	for (left = 63; left != 0; now += 7) {
-		assert_true(now < 12345 + 64 * 400);
-		while ((due = __crpc_udrpc_wheel_due(&w, now)) != NULL) {
-			i = (uint32_t)(due - e);
-			assert_int_equal(given[i], 0);
-			given[i] = now;
-			assert_true(now >= at[i] || at[i] > 12345 + (WHEEL_BUCKETS - 2) * 16);
-			assert_true(now < at[i] + 2 * 16 + 7);
-			left--;
-		}
-	}
-	assert_int_equal(given[5], 0);
-	assert_int_equal(w.count, 0);
-	/* after a long time without a look, one lap finds it */
-	__crpc_udrpc_wheel_add(&w, &e[0], now, now + 100);
-	assert_ptr_equal(__crpc_udrpc_wheel_due(&w, now + 1000000), &e[0]);
 }
 
 TEST(sizes_out_of_range_are_refused)

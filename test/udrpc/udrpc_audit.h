@@ -35,7 +35,7 @@ ep_check(const struct crpc_udrpc_ep *ep)
 					{"credits at home and out", ep->ctx->conf.credits,
 						ep->credits + out},
 					{"an endpoint with calls has a timer", used != 0,
-						used != 0 && ep->rto.is_on},
+						used != 0 && ep->timed},
 					{0}}));
 }
 
