@@ -3,7 +3,6 @@
  * Control messages of a transfer: how its two requests find each other, and how they end together.
  */
 #include "bulk_conn.h"
-#include "crpc_crc32c.h"
 
 /* Bytes that one turn makes a checksum of. */
 #define CRC_TURN (UINT64_C(1) << 20)
@@ -59,7 +58,7 @@ peer_end(struct bulk_peer *peer, struct crpc_bulk_conn *conn, int32_t status)
 static uint8_t
 path_choose(const struct bulk_req *req, const struct bulk_peer *peer)
 {
-	uint32_t both = req->flags & peer->flags & PATHS;
+	uint32_t both = req->flags & peer->offer.flags & PATHS;
 
 	if (both & CRPC_BULK_WRITE)
 		return CRPC_BULK_WRITE;
@@ -70,19 +69,19 @@ path_choose(const struct bulk_req *req, const struct bulk_peer *peer)
 static int32_t
 match_check(struct bulk_req *req, const struct bulk_peer *peer)
 {
-	bool fits =
-		(req->flags & CRPC_BULK_UP_TO) != 0 ? peer->len <= req->max : peer->len == req->max;
+	uint64_t len = peer->offer.len;
+	bool fits = (req->flags & CRPC_BULK_UP_TO) != 0 ? len <= req->max : len == req->max;
 	int rc;
 
-	if (!fits || peer->len % crpc_unpack_elem(req_op(req), true) != 0)
+	if (!fits || len % crpc_unpack_elem(req_op(req), true) != 0)
 		return crpc_fail(-EMSGSIZE,
 			"connection %u, tag 0x%llx: a message of %llu bytes, expected %llu",
-			req->conn->index, (unsigned long long)req->tag,
-			(unsigned long long)peer->len, (unsigned long long)req->max);
+			req->conn->index, (unsigned long long)req->tag, (unsigned long long)len,
+			(unsigned long long)req->max);
 	req->path = path_choose(req, peer);
 	if (req->path == CRPC_BULK_WRITE || req->path == CRPC_BULK_READ) {
 		rc = __crpc_bulk_req_register(req);
-		if (rc != 0 && (req->flags & peer->flags & CRPC_BULK_EAGER) == 0)
+		if (rc != 0 && (req->flags & peer->offer.flags & CRPC_BULK_EAGER) == 0)
 			return rc;
 		if (rc != 0)
 			req->path = CRPC_BULK_EAGER;
@@ -90,7 +89,7 @@ match_check(struct bulk_req *req, const struct bulk_peer *peer)
 	if (req->path == 0)
 		return crpc_fail(-EOPNOTSUPP,
 			"connection %u, tag 0x%llx: paths 0x%x are offered, expected some of 0x%x",
-			req->conn->index, (unsigned long long)req->tag, peer->flags & PATHS,
+			req->conn->index, (unsigned long long)req->tag, peer->offer.flags & PATHS,
 			req->flags & PATHS);
 	return 0;
 }
@@ -107,10 +106,10 @@ match(struct bulk_req *req, struct bulk_peer *peer)
 	peer->state = PEER_MATCHED;
 	peer->req = req;
 	req->id = peer->id;
-	req->len = peer->len;
-	req->raddr = peer->raddr;
-	memcpy(req->rkey, peer->rkey, sizeof(req->rkey));
-	req->flags |= peer->flags & CRPC_BULK_CRC;
+	req->len = peer->offer.len;
+	req->raddr = peer->offer.raddr;
+	memcpy(req->rkey, peer->offer.rkey, sizeof(req->rkey));
+	req->flags |= peer->offer.flags & CRPC_BULK_CRC;
 	status = match_check(req, peer);
 	__crpc_bulk_req_activate(req, req->path);
 	if (status != 0)
@@ -124,7 +123,7 @@ __crpc_bulk_match(struct bulk_req *req)
 
 	TAILQ_FOREACH(peer, &req->conn->offers, link)
 	{
-		if (peer->tag == req->tag) {
+		if (peer->offer.tag == req->tag) {
 			match(req, peer);
 			return;
 		}
@@ -148,18 +147,12 @@ __crpc_bulk_offer_take(struct crpc_bulk_conn *conn, const union bulk_wire *msg)
 			conn, "the length of an offer", id, offer->len, CRPC_BULK_LEN_MAX);
 	if ((offer->flags & PATHS) == 0 || (offer->flags & ~(PATHS | CRPC_BULK_CRC)) != 0)
 		return __crpc_bulk_proto(conn, "the flags of an offer", id, offer->flags, PATHS);
-	*peer = (struct bulk_peer){.state = PEER_OFFERED,
-		.id = id,
-		.tag = offer->tag,
-		.len = offer->len,
-		.raddr = offer->raddr,
-		.flags = offer->flags};
-	memcpy(peer->rkey, offer->rkey, sizeof(peer->rkey));
+	*peer = (struct bulk_peer){.state = PEER_OFFERED, .id = id, .offer = *offer};
 	conn->peers_busy++;
 	TAILQ_INSERT_TAIL(&conn->offers, peer, link);
 	TAILQ_FOREACH(req, &conn->posted, link)
 	{
-		if (req->tag == peer->tag) {
+		if (req->tag == offer->tag) {
 			match(req, peer);
 			break;
 		}
@@ -269,7 +262,7 @@ crc_turn(struct bulk_req *req, uint64_t upto)
 {
 	uint64_t n = crpc_min(upto - req->crc_at, CRC_TURN);
 
-	req->crc = crpc_crc32c(req->crc, req->buf + req->crc_at, n);
+	req->crc = __crpc_bulk_crc(req->crc, req->buf + req->crc_at, n);
 	req->crc_at += n;
 	req->moved_ns = req->conn->b->now;
 	return req->crc_at == upto;

@@ -97,9 +97,7 @@ struct bulk_peer {
 	TAILQ_ENTRY(bulk_peer) link; /**< Of conn->offers, in order of arrival. */
 	enum { PEER_FREE, PEER_OFFERED, PEER_MATCHED, PEER_ENDED } state;
 	uint64_t id; /**< Of the last one if it is free. */
-	uint64_t tag, len, raddr;
-	uint32_t flags;
-	uint32_t rkey[CRPC_BULK_PORTS_MAX];
+	struct bulk_wire_offer offer;
 	int32_t status;
 	uint64_t ended_ns;
 	bool end_due; /**< R_END is to be sent. */

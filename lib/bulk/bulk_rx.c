@@ -3,7 +3,6 @@
  * Eager chunks that arrive: checked, unpacked, consumed, and their slots given back.
  */
 #include "bulk_conn.h"
-#include "crpc_crc32c.h"
 
 /* Bytes that one turn submits, if the engine works in submit(): devices have to be polled, too. */
 #define UNPACK_TURN (UINT64_C(1) << 20)
@@ -298,7 +297,7 @@ crc_check(struct rx_slot *slot, const struct crpc_unpack_desc *desc, uint32_t n)
 	uint32_t crc = 0;
 
 	for (uint32_t i = 0; i < n; i++)
-		crc = crpc_crc32c(
+		crc = __crpc_bulk_crc(
 			crc, crc_in_bounce(slot) ? desc[i].src : desc[i].dst, desc[i].len);
 	if (crc == slot->crc)
 		return;

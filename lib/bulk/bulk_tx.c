@@ -3,7 +3,6 @@
  * Chunks that our device moves: eager and written ones at the sender, read ones at the receiver.
  */
 #include "bulk_conn.h"
-#include "crpc_crc32c.h"
 
 static void
 slot_give(struct bulk_tx *tx, struct tx_slot *slot)
@@ -131,7 +130,7 @@ data_send(struct crpc_bulk_conn *conn, struct bulk_op *op)
 		.npieces = slot->npieces};
 
 	if (req->flags & CRPC_BULK_CRC)
-		data.crc = crpc_crc32c(0, req->buf + chunk_off(req, op->index), op->len);
+		data.crc = __crpc_bulk_crc(0, req->buf + chunk_off(req, op->index), op->len);
 	memcpy(data.piece, slot->piece, sizeof(data.piece));
 	slot->announced = __crpc_bulk_msg(conn, op, &data.head);
 	return slot->announced ? 0 : -EAGAIN;
@@ -259,7 +258,7 @@ chunk_post(struct crpc_bulk_conn *conn, struct bulk_req *req)
 	if (!req->recv && req->path == CRPC_BULK_EAGER)
 		slot_take(conn, op);
 	else if (!req->recv && (req->flags & CRPC_BULK_CRC) != 0)
-		req->crc = crpc_crc32c(req->crc, req->buf + chunk_off(req, op->index), len);
+		req->crc = __crpc_bulk_crc(req->crc, req->buf + chunk_off(req, op->index), len);
 	return op_post(conn, op);
 }
 

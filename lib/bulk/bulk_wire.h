@@ -157,6 +157,9 @@ union bulk_wire {
 	struct bulk_wire_rail_addr rail_addr;
 };
 
+/** The CRC-32C of more bytes; of the first ones @p crc is 0. bulk_crc.c */
+uint32_t __crpc_bulk_crc(uint32_t crc, const void *data, uint64_t len);
+
 static inline struct bulk_wire_head
 bulk_wire_head(uint8_t type, uint32_t len, uint64_t id)
 {

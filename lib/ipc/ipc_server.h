@@ -250,6 +250,15 @@ uint32_t __crpc_ipc_drop_lone(struct crpc_ipc_server *s, struct ipc_peer *p, uin
  */
 int __crpc_ipc_block_in(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot, uint64_t ref);
 
+/**
+ * Give a block to the client of an open request, with the answer that is next.
+ *
+ * @return
+ *   0, or what crpc_ipc_server_reply_ref() returns.
+ */
+int __crpc_ipc_block_out(
+	struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, uint64_t ref);
+
 /** Free the block of the request in p's slot, if it still has one. */
 void __crpc_ipc_block_end(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot);
 

@@ -4,7 +4,6 @@
 
 #include "crpc_arena.h"
 #include "ipc_server.h"
-#include "rpc_copy.h"
 
 int
 __crpc_ipc_block_in(struct crpc_ipc_server *s, struct ipc_peer *p, uint32_t slot, uint64_t ref)
@@ -133,41 +132,11 @@ crpc_ipc_server_take(struct crpc_ipc_server *s, uint64_t token, struct crpc_ipc_
 	return 0;
 }
 
-/* Answer an open request that is not one-way through the ring, with a reference in front. */
-static void
-respond_ref(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, uint64_t ref,
-	const void *buf, uint32_t len)
-{
-	struct ipc_slot *r = ipc_resp_slot(s, p);
-	uint32_t slot = ipc_token_slot(token);
-
-	memcpy(r->data, &ref, sizeof(ref));
-	rpc_copy(r->data + IPC_REF_LEN, buf, len);
-	if (ipc_is_lone(s, token))
-		ipc_leave_lone(s, p);
-	p->tokens[slot] = (token & ~IPC_TOKEN_FLAGS) | IPC_TOKEN_FREE;
-	ipc_publish(p, slot | IPC_SLOT_BLOCK, len + IPC_REF_LEN, r);
-}
-
 int
-crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t now_ns, uint64_t token, uint64_t ref,
-	const void *buf, uint32_t len)
+__crpc_ipc_block_out(struct crpc_ipc_server *s, struct ipc_peer *p, uint64_t token, uint64_t ref)
 {
 	struct crpc_ipc_block *b;
-	struct ipc_peer *p;
 
-	crpc_owner_check(&s->owner, "ipc server");
-	if (s->arena == NULL)
-		return -ENOTSUP;
-	if (s->lay.resp_max < IPC_REF_LEN || len > s->lay.resp_max - IPC_REF_LEN)
-		return -EMSGSIZE;
-	p = ipc_find_peer(s, token);
-	if (p == NULL)
-		return __crpc_ipc_refuse_token(s, token, false);
-	if ((token & CRPC_IPC_TOKEN_ONEWAY) != 0)
-		return -EOPNOTSUPP;
-	if (len > ipc_allowed(s, p, token))
-		return -EMSGSIZE;
 	if (p->member == 0)
 		return -ENOTSUP;
 	if (crpc_arena_give(s->arena, ref, p->member) != 0)
@@ -176,7 +145,5 @@ crpc_ipc_server_reply_ref(struct crpc_ipc_server *s, uint64_t now_ns, uint64_t t
 	if (find_block(s, token, &p, &b) == 0 && b->ref == ref)
 		forget(p, b);
 	p->given[p->resp_seq & s->resp_mask] = ref;
-	respond_ref(s, p, token, ref, buf, len);
-	__crpc_ipc_block_end(s, p, ipc_token_slot(token));
 	return 0;
 }

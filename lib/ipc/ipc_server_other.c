@@ -4,53 +4,25 @@
 
 #include "ipc_server.h"
 
-/* What to do with a request at which more than its word was looked at. */
-enum verdict {
-	TAKE_IT,
-	FAIL_IT, /* by .status */
-	DROP_CLIENT,
-};
-
-struct closer_look {
-	enum verdict verdict;
-	uint32_t next;   /* the slot that it names */
-	uint32_t skip;   /* bytes in front of its message */
-	uint32_t status; /* errno */
-	struct ipc_breach breach;
-};
-
 /*
  * The word of a request has flags, a size above req_max, or names another slot than the next in
- * order.
+ * order: does it break the protocol?
  */
-static crpc_noinline struct closer_look
-look_closer(struct crpc_ipc_server *s, struct ipc_peer *p, const struct ipc_slot *head,
-	uint64_t word, uint32_t slot)
+static struct ipc_breach
+word_check(const struct crpc_ipc_server *s, const struct ipc_peer *p, uint64_t word)
 {
 	uint32_t size = ipc_word_size(word), field = ipc_word_slot(word);
-	struct closer_look look = {.next = field & IPC_SLOT_MASK};
-	uint64_t ref;
+	uint32_t next = field & IPC_SLOT_MASK;
 
-	if (size > s->lay.req_max) {
-		look.breach = (struct ipc_breach){"request size", s->lay.req_max, size};
-	} else if (look.next > s->req_mask || look.next == slot) {
-		look.breach = (struct ipc_breach){"next slot", s->req_mask, look.next};
-	} else if ((field & IPC_SLOT_BLOCK) != 0 && (s->arena == NULL || size < IPC_REF_LEN)) {
-		look.breach = (struct ipc_breach){"request with a block, of size", 0, size};
-	} else {
-		if ((field & IPC_SLOT_ONEWAY) != 0)
-			p->tokens[slot] |= CRPC_IPC_TOKEN_ONEWAY;
-		if ((field & IPC_SLOT_BLOCK) == 0)
-			return look;
-		memcpy(&ref, head->data, sizeof(ref));
-		look.skip = IPC_REF_LEN;
-		look.status = (uint32_t)__crpc_ipc_block_in(s, p, slot, ref);
-		if (look.status != 0)
-			look.verdict = FAIL_IT;
-		return look;
-	}
-	look.verdict = DROP_CLIENT;
-	return look;
+	if (size > s->lay.req_max)
+		return (struct ipc_breach){"request size", s->lay.req_max, size};
+	if (next > s->req_mask || next == p->head_slot)
+		return (struct ipc_breach){"next slot", s->req_mask, next};
+	if ((field & IPC_SLOT_BLOCK) != 0 && (s->arena == NULL || size < IPC_REF_LEN))
+		return (struct ipc_breach){"request with a block, of size", 0, size};
+	if ((p->tokens[next] & IPC_TOKEN_FREE) == 0)
+		return (struct ipc_breach){"next slot's open requests", 0, 1};
+	return (struct ipc_breach){NULL, 0, 0};
 }
 
 crpc_noinline uint32_t
@@ -65,35 +37,33 @@ crpc_noinline bool
 __crpc_ipc_recv_closer(struct crpc_ipc_server *s, struct ipc_peer *p, struct crpc_req *req)
 {
 	uint64_t word = crpc_load_acquire(&p->head->word); /* A1 */
+	uint32_t field = ipc_word_slot(word), slot = p->head_slot, skip = 0;
+	const struct ipc_breach breach = word_check(s, p, word);
 	struct ipc_slot *head = p->head;
-	uint32_t slot = p->head_slot;
-	struct closer_look look = look_closer(s, p, head, word, slot);
-	struct ipc_breach open_slot = {"next slot's open requests", 0, 1};
-	uint64_t token;
+	uint64_t ref;
+	int rc = 0;
 
-	if (look.verdict != DROP_CLIENT && (p->tokens[look.next] & IPC_TOKEN_FREE) == 0) {
-		__crpc_ipc_block_end(s, p, slot);
-		look.verdict = DROP_CLIENT;
-		look.breach = open_slot;
-	}
-	if (look.verdict == DROP_CLIENT) {
-		__crpc_ipc_drop(s, p, &look.breach);
+	if (breach.what != NULL) {
+		__crpc_ipc_drop(s, p, &breach);
 		return false;
 	}
-	token = ipc_open_request(p, slot);
-	p->req_seq++;
-	p->head_slot = (uint16_t)look.next;
-	p->head = ipc_slot_at(p->req, look.next, s->lay.req_slot);
-	if (look.verdict == FAIL_IT) {
-		if (crpc_ipc_server_fail(s, 0, token, -(int32_t)look.status) != 0)
-			crpc_ipc_server_release(s, 0, token); /* it is one-way */
-		return false;
+	if ((field & IPC_SLOT_ONEWAY) != 0)
+		p->tokens[slot] |= CRPC_IPC_TOKEN_ONEWAY;
+	if ((field & IPC_SLOT_BLOCK) != 0) {
+		memcpy(&ref, head->data, sizeof(ref));
+		skip = IPC_REF_LEN;
+		rc = __crpc_ipc_block_in(s, p, slot, ref);
 	}
-	req->token = token;
-	req->data = head->data + look.skip;
-	req->len = ipc_word_size(word) - look.skip;
+	req->token = ipc_open_request(p, slot);
+	req->data = head->data + skip;
+	req->len = ipc_word_size(word) - skip;
 	req->peer = p->id;
-	return true;
+	p->req_seq++;
+	p->head_slot = (uint16_t)(field & IPC_SLOT_MASK);
+	p->head = ipc_slot_at(p->req, p->head_slot, s->lay.req_slot);
+	if (rc != 0 && crpc_ipc_server_fail(s, 0, req->token, -rc) != 0)
+		crpc_ipc_server_release(s, 0, req->token); /* it is one-way */
+	return rc == 0;
 }
 
 crpc_noinline int

@@ -2,6 +2,7 @@
 /* The table of parts, and where each comes from. */
 #include <errno.h>
 #include <sched.h>
+#include <search.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -47,46 +48,32 @@ crpc_mem_here_set(const struct crpc_mem_place *at)
 		here.at = *at;
 }
 
-/* The first entry at mem or behind it, under the lock. */
-static uint32_t
-entry_find(const struct mem_table *t, const char *mem)
+static int
+entry_compare(const void *a, const void *b)
 {
-	uint32_t low = 0, high = t->n, mid;
+	const struct mem_entry *x = a, *y = b;
 
-	while (low < high) {
-		mid = low + (high - low) / 2;
-		if (t->entry[mid].mem < mem)
-			low = mid + 1;
-		else
-			high = mid;
-	}
-	return low;
+	return x->mem < y->mem ? -1 : x->mem > y->mem;
 }
 
 static int
 entry_add(struct mem_table *t, const struct mem_entry *e)
 {
-	struct mem_entry *entry;
-	uint32_t max, at;
-	int rc = 0;
+	struct mem_entry *entry = malloc(sizeof(*entry)), **node;
+	int rc;
 
+	if (entry == NULL)
+		return -ENOMEM;
+	*entry = *e;
 	pthread_mutex_lock(&t->lock);
-	if (t->n == t->max) {
-		max = (uint32_t)crpc_max(2 * t->n, 64);
-		entry = realloc(t->entry, max * sizeof(*entry));
-		if (entry == NULL) {
-			rc = -ENOMEM;
-			goto unlock;
-		}
-		t->entry = entry;
-		t->max = max;
+	node = tsearch(entry, &t->root, entry_compare);
+	rc = node != NULL ? 0 : -ENOMEM;
+	if (rc == 0 && *node == entry) {
+		entry = NULL; /* the tree's */
+		t->n++;
 	}
-	at = entry_find(t, e->mem);
-	memmove(&t->entry[at + 1], &t->entry[at], (t->n - at) * sizeof(*e));
-	t->entry[at] = *e;
-	t->n++;
-unlock:
 	pthread_mutex_unlock(&t->lock);
+	free(entry);
 	return rc;
 }
 
@@ -112,7 +99,7 @@ crpc_mem_alloc(const char *name, size_t size, size_t align, const struct crpc_me
 			"%s: %zu bytes aligned to %zu; expected 1 to %zu, and a power of two up "
 			"to %zu",
 			name, size, align, (size_t)PTRDIFF_MAX / 2, MEM_HUGE_PAGE));
-	if (e.source != NULL)
+	if (e.source != NULL && e.source->alloc != NULL)
 		e.mem = e.source->alloc(name, size, align, e.at.node);
 	if (e.mem == NULL)
 		__crpc_mem_map(&e, align);
@@ -138,20 +125,22 @@ void
 crpc_mem_free(void *mem)
 {
 	struct mem_table *t = &__crpc_mem_table;
-	struct mem_entry e = {.mem = NULL};
-	uint32_t at;
+	const struct mem_entry key = {.mem = mem};
+	struct mem_entry **node, *e = NULL;
 
 	if (mem == NULL)
 		return;
 	pthread_mutex_lock(&t->lock);
-	at = entry_find(t, mem);
-	if (at < t->n && t->entry[at].mem == mem) {
-		e = t->entry[at];
-		memmove(&t->entry[at], &t->entry[at + 1], (--t->n - at) * sizeof(e));
+	node = tfind(&key, &t->root, entry_compare);
+	if (node != NULL) {
+		e = *node;
+		tdelete(&key, &t->root, entry_compare);
+		t->n--;
 	}
 	pthread_mutex_unlock(&t->lock);
-	if (e.mem == NULL)
+	if (e == NULL)
 		crpc_err("%p: is no memory of crpc_mem_alloc(), or was freed; left alone", mem);
 	else
-		entry_release(&e);
+		entry_release(e);
+	free(e);
 }

@@ -10,7 +10,7 @@
 
 /* A source of memory other than the kernel: lib/mem_eal. */
 struct mem_source {
-	/* Zeros on hugepages of the node, or NULL. */
+	/* Zeros on hugepages of the node, or NULL. Itself NULL: it has none. */
 	void *(*alloc)(const char *name, size_t size, size_t align, int node);
 	void (*free)(void *mem);
 	struct crpc_mem_place (*here)(void);
@@ -32,11 +32,11 @@ struct mem_entry {
 	struct crpc_mem_place at;
 };
 
-/* All of them, in order of their addresses. */
+/* All of them, in order of their addresses: a tree of tsearch(3). */
 struct mem_table {
 	pthread_mutex_t lock;
-	struct mem_entry *entry;
-	uint32_t n, max;
+	void *root;
+	uint32_t n;
 };
 extern struct mem_table __crpc_mem_table;
 

@@ -2,6 +2,7 @@
 /* What each part lies on: the kernel is asked, not what was asked of it. */
 #include <errno.h>
 #include <inttypes.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -73,48 +74,53 @@ alike(const struct crpc_mem_part *a, const struct crpc_mem_part *b)
 		a->node == b->node && a->lcore == b->lcore;
 }
 
-/* Under the lock: as many parts as there are alike, in an array as long as there are entries. */
-static uint32_t
-parts_fill(struct crpc_mem_part *parts, const struct mem_table *t, FILE *f)
-{
-	struct mapping m = {0};
-	struct crpc_mem_part one;
-	uint32_t n = 0, k;
+/* What a walk has: as many parts as there are alike, in an array as long as there are entries. */
+struct walk {
+	FILE *f;
+	struct mapping m;
+	struct crpc_mem_part *part;
+	uint32_t n;
+};
 
-	for (uint32_t i = 0; i < t->n; i++) {
-		one = part_of(&t->entry[i], f, &m);
-		for (k = 0; k < n && !alike(&parts[k], &one); k++)
-			;
-		if (k == n) {
-			parts[n++] = one;
-			continue;
-		}
-		parts[k].count++;
-		parts[k].bytes += one.bytes;
-		parts[k].thp_bytes += one.thp_bytes;
+/* The next entry in order of addresses, under the lock. */
+static void
+entry_take(const void *node, VISIT visit, void *arg)
+{
+	struct walk *w = arg;
+	struct crpc_mem_part one;
+	uint32_t k = 0;
+
+	if (visit != postorder && visit != leaf)
+		return;
+	one = part_of(*(struct mem_entry *const *)node, w->f, &w->m);
+	while (k < w->n && !alike(&w->part[k], &one))
+		k++;
+	if (k == w->n) {
+		w->part[w->n++] = one;
+		return;
 	}
-	return n;
+	w->part[k].count++;
+	w->part[k].bytes += one.bytes;
+	w->part[k].thp_bytes += one.thp_bytes;
 }
 
 int
 crpc_mem_walk(void (*fn)(const struct crpc_mem_part *part, void *arg), void *arg)
 {
 	struct mem_table *t = &__crpc_mem_table;
-	FILE *f = fopen("/proc/self/smaps", "re");
-	struct crpc_mem_part *parts;
-	uint32_t n = 0;
+	struct walk w = {.f = fopen("/proc/self/smaps", "re")};
 
 	pthread_mutex_lock(&t->lock);
-	parts = calloc(t->n + 1, sizeof(*parts));
-	if (parts != NULL)
-		n = parts_fill(parts, t, f);
+	w.part = calloc(t->n + 1, sizeof(*w.part));
+	if (w.part != NULL)
+		twalk_r(t->root, entry_take, &w);
 	pthread_mutex_unlock(&t->lock);
-	if (f != NULL)
-		fclose(f);
-	if (parts == NULL)
+	if (w.f != NULL)
+		fclose(w.f);
+	if (w.part == NULL)
 		return crpc_fail(-ENOMEM, "no memory for the list of parts");
-	for (uint32_t i = 0; i < n; i++)
-		fn(&parts[i], arg);
-	free(parts);
+	for (uint32_t i = 0; i < w.n; i++)
+		fn(&w.part[i], arg);
+	free(w.part);
 	return 0;
 }

@@ -29,14 +29,8 @@ eal_here(void)
 
 static const struct mem_source eal = {.alloc = eal_alloc, .free = rte_free, .here = eal_here};
 
-static void *
-no_alloc(const char *name, size_t size, size_t align, int node)
-{
-	return NULL;
-}
-
 /* Pages of an EAL without hugepages have no node. */
-static const struct mem_source eal_no_huge = {.alloc = no_alloc, .here = eal_here};
+static const struct mem_source eal_no_huge = {.here = eal_here};
 
 struct list {
 	struct rte_tel_data *d;

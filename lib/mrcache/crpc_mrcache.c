@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Regions that are given lie in a sorted array of pointers; they are disjoint, so the last one that
- * starts at or before an address is the only one that can hold it. Regions that must go but are in
- * use are in no array any more, and wait in their place for the last put().
+ * Regions that are given lie in a tree; they are disjoint. Regions that must go but are in use are
+ * not in the tree any more, and wait in their place for the last put().
  */
 #include "crpc_mrcache.h"
 
 #include <errno.h>
+#include <search.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +18,7 @@
 #define HUGE_PAGE (UINT64_C(2) << 20)
 
 struct region {
+	struct mr_range at; /* of mr; first, for the tree */
 	struct crpc_rdma_mr mr;
 	uint64_t used; /* The cache's clock when it was last given. */
 	uint32_t users;
@@ -30,8 +31,7 @@ struct crpc_mrcache {
 	struct crpc_mrcache_stats stats;
 	uint64_t clock;
 	struct region *region; /* mr.addr NULL: free */
-	struct region **list;
-	uint32_t n;
+	void *tree;            /* those that are listed */
 	bool watches;  /* what is unmapped is reported */
 	uint64_t seen; /* reports so far */
 };
@@ -68,42 +68,31 @@ crpc_mrcache_create(const struct crpc_mrcache_conf *conf)
 	CRPC_CONF_DEFAULT(c->conf.max_regions, 128);
 	CRPC_CONF_DEFAULT(c->conf.max_bytes, UINT64_MAX);
 	c->region = calloc(c->conf.max_regions, sizeof(*c->region));
-	c->list = calloc(c->conf.max_regions, sizeof(struct region *));
-	if (c->region == NULL || c->list == NULL) {
-		crpc_mrcache_free(c);
-		return crpc_null(-ENOMEM);
+	if (c->region == NULL) {
+		free(c);
+		return NULL;
 	}
 	if (conf->watch)
 		watch_join(c);
 	return c;
 }
 
-static uint64_t
-start_of(const struct region *r)
+/* Ranges that overlap count as equal: of disjoint ones, the tree gives one that overlaps. */
+static int
+range_compare(const void *a, const void *b)
 {
-	return (uintptr_t)r->mr.addr;
+	const struct mr_range *x = a, *y = b;
+
+	return x->end <= y->start ? -1 : x->start >= y->end;
 }
 
-static uint64_t
-end_of(const struct region *r)
+/* A listed region that overlaps a range; NULL: there is none. */
+static struct region *
+overlap_find(const struct crpc_mrcache *c, const struct mr_range *range)
 {
-	return (uintptr_t)r->mr.addr + r->mr.len;
-}
+	struct region **node = tfind(range, &c->tree, range_compare);
 
-/* Regions that end at or before an address come before the index. */
-static uint32_t
-place_of(const struct crpc_mrcache *c, uint64_t addr)
-{
-	uint32_t lo = 0, hi = c->n, mid;
-
-	while (lo < hi) {
-		mid = (lo + hi) / 2;
-		if (end_of(c->list[mid]) <= addr)
-			lo = mid + 1;
-		else
-			hi = mid;
-	}
-	return lo;
+	return node != NULL ? *node : NULL;
 }
 
 static void
@@ -115,44 +104,40 @@ region_dereg(struct crpc_mrcache *c, struct region *r)
 	memset(r, 0, sizeof(*r));
 }
 
+/* Give it out no more. */
+static void
+region_retire(struct crpc_mrcache *c, struct region *r)
+{
+	tdelete(r, &c->tree, range_compare);
+	r->listed = false;
+	if (r->users == 0)
+		region_dereg(c, r);
+}
+
 void
 crpc_mrcache_free(struct crpc_mrcache *c)
 {
 	if (c == NULL)
 		return;
-	for (uint32_t i = 0; c->region != NULL && i < c->conf.max_regions; i++)
+	for (uint32_t i = 0; i < c->conf.max_regions; i++)
 		if (c->region[i].mr.addr != NULL)
-			region_dereg(c, &c->region[i]);
+			region_retire(c, &c->region[i]);
 	if (c->watches)
 		__crpc_mrwatch_leave();
 	free(c->region);
-	free(c->list);
 	free(c);
-}
-
-/* Give it out no more. */
-static void
-region_retire(struct crpc_mrcache *c, uint32_t at)
-{
-	struct region *r = c->list[at];
-
-	memmove(&c->list[at], &c->list[at + 1], (--c->n - at) * sizeof(struct region *));
-	r->listed = false;
-	if (r->users == 0)
-		region_dereg(c, r);
 }
 
 /* Removes the least recently used one without users. False: there is none. */
 static bool
 evict(struct crpc_mrcache *c)
 {
-	uint32_t oldest = UINT32_MAX;
+	struct region *oldest = NULL;
 
-	for (uint32_t i = 0; i < c->n; i++)
-		if (c->list[i]->users == 0 &&
-			(oldest == UINT32_MAX || c->list[i]->used < c->list[oldest]->used))
-			oldest = i;
-	if (oldest == UINT32_MAX)
+	for (struct region *r = c->region; r < c->region + c->conf.max_regions; r++)
+		if (r->listed && r->users == 0 && (oldest == NULL || r->used < oldest->used))
+			oldest = r;
+	if (oldest == NULL)
 		return false;
 	c->stats.evictions++;
 	region_retire(c, oldest);
@@ -166,7 +151,7 @@ evict(struct crpc_mrcache *c)
  * size of the pages, but walks through all of them.
  */
 static bool
-huge_mapping_of(uint64_t addr, uint64_t *lo, uint64_t *hi)
+huge_mapping_of(uint64_t addr, struct mr_range *map)
 {
 	unsigned long long a, b;
 	bool found = false;
@@ -180,26 +165,22 @@ huge_mapping_of(uint64_t addr, uint64_t *lo, uint64_t *hi)
 			continue;
 		if (addr < a || (a | b) % HUGE_PAGE != 0 || strchr(line, '/') == NULL)
 			break;
-		*lo = a;
-		*hi = b;
+		*map = (struct mr_range){a, b};
 		found = true;
 	}
 	fclose(f);
 	return found;
 }
 
-/* Widen a range to whole pages, to huge ones within their mapping. */
-static void
-widen(uint64_t *start, uint64_t *end)
+/* A range widened to whole pages, to huge ones within their mapping. */
+static struct mr_range
+widened(struct mr_range range)
 {
-	uint64_t lo, hi;
+	struct mr_range map;
+	bool huge = huge_mapping_of(range.start, &map) && range.end <= map.end;
+	uint64_t page = huge ? HUGE_PAGE : PAGE;
 
-	if (huge_mapping_of(*start, &lo, &hi) && *end <= hi) {
-		*start &= ~(HUGE_PAGE - 1);
-		*end = crpc_align_up(*end, HUGE_PAGE);
-	}
-	*start &= ~(PAGE - 1);
-	*end = crpc_align_up(*end, PAGE);
+	return (struct mr_range){range.start & ~(page - 1), crpc_align_up(range.end, page)};
 }
 
 static struct region *
@@ -217,95 +198,82 @@ region_place(struct crpc_mrcache *c, uint64_t len)
 	return &c->region[i];
 }
 
-/* Register [start, end), which overlaps no other region. */
+/* Register a range, which overlaps no listed region. */
 static int
-region_add(struct crpc_mrcache *c, uint64_t start, uint64_t end, struct region **out)
+region_add(struct crpc_mrcache *c, struct mr_range range, struct region **out)
 {
-	struct region *r = region_place(c, end - start);
-	uint32_t at;
-	int rc;
+	uint64_t len = range.end - range.start;
+	struct region *r = region_place(c, len);
+	int rc = -ENOMEM;
 
 	if (r == NULL)
 		return crpc_fail(-ENOSPC,
 			"cache of registrations: no room for %llu bytes more: %u of %u regions, "
 			"%llu bytes of %llu",
-			(unsigned long long)(end - start), c->stats.regions, c->conf.max_regions,
+			(unsigned long long)len, c->stats.regions, c->conf.max_regions,
 			(unsigned long long)c->stats.bytes, (unsigned long long)c->conf.max_bytes);
 	/* first it is watched: what is unmapped from here on is reported */
 	r->watched = c->watches &&
-		__crpc_mrwatch_add(start & ~(PAGE - 1), crpc_align_up(end, PAGE));
-	rc = crpc_rdma_mr_reg(c->conf.dev, (void *)(uintptr_t)start, end - start, &r->mr);
+		__crpc_mrwatch_add(range.start & ~(PAGE - 1), crpc_align_up(range.end, PAGE));
+	r->at = range;
+	if (tsearch(r, &c->tree, range_compare) != NULL)
+		rc = crpc_rdma_mr_reg(c->conf.dev, (void *)range.start, len, &r->mr);
 	if (rc != 0) {
+		tdelete(r, &c->tree, range_compare);
 		memset(r, 0, sizeof(*r));
 		return rc;
 	}
 	c->stats.unwatched += c->watches && !r->watched;
 	r->listed = true;
 	c->stats.regions++;
-	c->stats.bytes += end - start;
-	at = place_of(c, start);
-	memmove(&c->list[at + 1], &c->list[at], (c->n++ - at) * sizeof(struct region *));
-	c->list[at] = r;
+	c->stats.bytes += len;
 	*out = r;
 	return 0;
 }
 
-/* A range grows by the regions that overlap it; these go. */
-static void
-overlaps_merge(struct crpc_mrcache *c, uint64_t *start, uint64_t *end)
+/* Give regions that overlap a range out no more; it grows by them. Returns how many. */
+static uint32_t
+overlaps_retire(struct crpc_mrcache *c, struct mr_range *range)
 {
-	uint32_t at = place_of(c, *start);
+	struct region *r;
+	uint32_t n = 0;
 
-	while (at < c->n && start_of(c->list[at]) < *end) {
-		*start = crpc_min(*start, start_of(c->list[at]));
-		*end = crpc_max(*end, end_of(c->list[at]));
-		c->stats.merges++;
-		region_retire(c, at);
+	for (; (r = overlap_find(c, range)) != NULL; n++) {
+		range->start = crpc_min(range->start, r->at.start);
+		range->end = crpc_max(range->end, r->at.end);
+		region_retire(c, r);
 	}
+	return n;
 }
 
 static int
-region_make(struct crpc_mrcache *c, uint64_t addr, uint64_t len, struct region **out)
+region_make(struct crpc_mrcache *c, struct mr_range want, struct region **out)
 {
-	uint64_t start = addr, end = addr + len, one_start, one_end;
+	struct mr_range pages = widened(want), all = pages;
 	int rc;
 
-	widen(&start, &end);
-	one_start = start;
-	one_end = end;
-	overlaps_merge(c, &start, &end);
-	rc = region_add(c, start, end, out);
+	c->stats.merges += overlaps_retire(c, &all);
+	rc = region_add(c, all, out);
 	/* part of what was there may be unmapped by now, or all together be too much */
-	if (rc != 0 && (one_start != start || one_end != end))
-		rc = region_add(c, one_start, one_end, out);
+	if (rc != 0 && memcmp(&pages, &all, sizeof(all)) != 0)
+		rc = region_add(c, pages, out);
 	/* nor need whole pages be mapped */
-	if (rc != 0 && rc != -ENOSPC && (one_start != addr || one_end != addr + len))
-		rc = region_add(c, addr, addr + len, out);
+	if (rc != 0 && rc != -ENOSPC && memcmp(&want, &pages, sizeof(want)) != 0)
+		rc = region_add(c, want, out);
 	return rc;
-}
-
-/* Regions that overlap a range are given out no more. */
-static uint32_t
-forget(struct crpc_mrcache *c, uint64_t start, uint64_t end)
-{
-	uint32_t at = place_of(c, start), n = 0;
-
-	for (; at < c->n && start_of(c->list[at]) < end; n++)
-		region_retire(c, at);
-	return n;
 }
 
 /* A region goes here, in its owner's thread; that may itself unmap something, which is reported. */
 void
 crpc_mrcache_progress(struct crpc_mrcache *c)
 {
-	uint64_t start, end;
+	struct mr_range range;
 
 	if (!c->watches)
 		return;
 	__crpc_mrwatch_settle();
-	while (crpc_unlikely(__crpc_mrwatch_next(&c->seen, &start, &end)))
-		c->stats.unmapped += forget(c, start, end);
+	while (crpc_unlikely(__crpc_mrwatch_next(&c->seen, &range)))
+		c->stats.unmapped += overlaps_retire(c, &range);
 }
 
 bool
@@ -314,39 +282,29 @@ crpc_mrcache_watches(const struct crpc_mrcache *c)
 	return c->watches;
 }
 
-static struct region *
-lookup(const struct crpc_mrcache *c, uint64_t addr, uint64_t len)
-{
-	uint32_t at = place_of(c, addr);
-
-	if (at < c->n && start_of(c->list[at]) <= addr && len <= end_of(c->list[at]) - addr)
-		return c->list[at];
-	return NULL;
-}
-
 int
 crpc_mrcache_get(
 	struct crpc_mrcache *c, const void *addr, uint64_t len, const struct crpc_rdma_mr **mr)
 {
-	uint64_t at = (uintptr_t)addr;
+	const struct mr_range want = {(uintptr_t)addr, (uintptr_t)addr + len};
 	struct region *r;
-	int rc;
+	int rc = 0;
 
-	if (len == 0 || at == 0 || at + len < at || at + len > UINT64_MAX / 2) {
+	if (len == 0 || addr == NULL || want.end < want.start || want.end > UINT64_MAX / 2) {
 		c->stats.failed++;
 		return -EINVAL;
 	}
 	crpc_mrcache_progress(c);
-	r = lookup(c, at, len);
-	if (r != NULL) {
+	r = overlap_find(c, &want);
+	if (r != NULL && r->at.start <= want.start && want.end <= r->at.end) {
 		c->stats.hits++;
 	} else {
-		rc = region_make(c, at, len, &r);
+		rc = region_make(c, want, &r);
 		c->stats.misses += rc == 0;
 		c->stats.failed += rc != 0;
-		if (rc != 0)
-			return rc;
 	}
+	if (rc != 0)
+		return rc;
 	r->used = ++c->clock;
 	r->users++;
 	c->stats.users++;
@@ -357,33 +315,28 @@ crpc_mrcache_get(
 void
 crpc_mrcache_put(struct crpc_mrcache *c, const struct crpc_rdma_mr *mr)
 {
-	struct region *r = &c->region[(const struct region *)(const void *)mr - c->region];
-	uint32_t at;
+	struct region *r = crpc_container_of((uintptr_t)mr, struct region, mr);
 
 	r->users--;
 	c->stats.users--;
 	if (r->users != 0)
 		return;
-	if (!r->listed) {
+	if (!r->listed)
 		region_dereg(c, r);
-	} else if (c->watches && !r->watched) {
-		/* its unmapping would not be reported */
-		for (at = place_of(c, start_of(r)); c->list[at] != r; at++)
-			;
-		region_retire(c, at);
-	}
+	else if (c->watches && !r->watched) /* its unmapping would not be reported */
+		region_retire(c, r);
 }
 
 int
 crpc_mrcache_invalidate(struct crpc_mrcache *c, const void *addr, uint64_t len)
 {
-	uint64_t start = (uintptr_t)addr, end = start + len;
+	const struct mr_range range = {(uintptr_t)addr, (uintptr_t)addr + len};
+	struct mr_range grown = range;
 	int rc = 0;
 
-	c->stats.invalidated += forget(c, start, end);
+	c->stats.invalidated += overlaps_retire(c, &grown);
 	for (uint32_t i = 0; i < c->conf.max_regions; i++)
-		if (c->region[i].mr.addr != NULL && start_of(&c->region[i]) < end &&
-			end_of(&c->region[i]) > start)
+		if (c->region[i].users != 0 && range_compare(&c->region[i], &range) == 0)
 			rc = -EBUSY;
 	return rc;
 }

@@ -25,12 +25,6 @@
 		UFFD_FEATURE_PAGEFAULT_FLAG_WP)
 /* Since Linux 6.7: any kind of mapping can be watched, and no fault ever waits. */
 #define FEATURE_WP_ASYNC (UINT64_C(1) << 15)
-#ifndef USERFAULTFD_IOC_NEW /* since Linux 6.1 */
-#define USERFAULTFD_IOC_NEW _IO(0xAA, 0x00)
-#endif
-#ifndef UFFD_USER_MODE_ONLY /* since Linux 5.11 */
-#define UFFD_USER_MODE_ONLY 1
-#endif
 
 static struct {
 	/* of the control path; the watcher never takes it */
@@ -122,18 +116,17 @@ __crpc_mrwatch_settle(void)
 }
 
 bool
-__crpc_mrwatch_next(uint64_t *seen, uint64_t *start, uint64_t *end)
+__crpc_mrwatch_next(uint64_t *seen, struct mr_range *range)
 {
 	uint64_t n = crpc_load_acquire(&watch.reports); /* O1 pairs with W1 */
 
 	if (crpc_likely(n == *seen))
 		return false;
-	*start = crpc_load_acquire(&watch.range[*seen % MRWATCH_RANGES].start);
-	*end = crpc_load_acquire(&watch.range[*seen % MRWATCH_RANGES].end);
+	range->start = crpc_load_acquire(&watch.range[*seen % MRWATCH_RANGES].start);
+	range->end = crpc_load_acquire(&watch.range[*seen % MRWATCH_RANGES].end);
 	/* the watcher was faster, or is just writing there: any range may be meant */
 	if (crpc_load_relaxed(&watch.reports) - *seen >= MRWATCH_RANGES) {
-		*start = 0;
-		*end = UINT64_MAX;
+		*range = (struct mr_range){0, UINT64_MAX};
 		*seen = n;
 	} else {
 		++*seen;

@@ -35,6 +35,11 @@
 
 #include "crpc_atomic.h"
 
+/** A range of addresses. */
+struct mr_range {
+	uint64_t start, end;
+};
+
 /** Reports that are kept; a cache that was not asked for longer forgets all it has. */
 #define MRWATCH_RANGES 256u
 /**
@@ -55,7 +60,7 @@ bool __crpc_mrwatch_add(uint64_t start, uint64_t end);
 /** Wait until what was unmapped before is reported. */
 void __crpc_mrwatch_settle(void);
 /** Take the next report after *seen, after settle(). False: there is none. */
-bool __crpc_mrwatch_next(uint64_t *seen, uint64_t *start, uint64_t *end);
+bool __crpc_mrwatch_next(uint64_t *seen, struct mr_range *range);
 /** Page faults that came to the watcher, which must be none. */
 uint64_t __crpc_mrwatch_faults(void);
 

@@ -88,66 +88,40 @@ refuse(const struct crpc_arena_cache *c, uint64_t size)
 	return NULL;
 }
 
-/* Turn the block of an entry from cached to allocated; NULL if its word was damaged. */
+/* A block from a bin that has some; NULL if its word was damaged: the block is dropped. */
 static inline void *
-use_entry(const struct crpc_arena_cache *c, const struct arena_entry *e, uint64_t *ref)
+take_from_bin(struct crpc_arena_cache *c, struct arena_bin *bin, uint64_t *ref)
 {
+	const struct arena_entry *e = &bin->e[--bin->n];
 	uint64_t gen = word_gen(e->ref);
 
-	if (crpc_unlikely(crpc_load_relaxed(e->word) != (gen | c->word_cached)))
+	c->cached -= bin->size;
+	if (crpc_unlikely(crpc_load_relaxed(e->word) != (gen | c->word_cached))) {
+		c->damaged++;
+		c->held -= bin->size;
 		return NULL;
+	}
 	crpc_store_relaxed(e->word, gen | c->word_alloc);
 	*ref = e->ref;
 	return c->base + arena_ref_off(e->ref);
 }
 
-/* The rare part: words were damaged. Drop those blocks; NULL if none was left. */
-static crpc_noinline void *
-drop_damaged(struct crpc_arena_cache *c, struct arena_bin *bin, uint64_t *ref)
-{
-	void *p = NULL;
-
-	c->damaged++;
-	c->held -= bin->size;
-	while (p == NULL && bin->n != 0) {
-		c->cached -= bin->size;
-		p = use_entry(c, &bin->e[--bin->n], ref);
-		if (p == NULL) {
-			c->damaged++;
-			c->held -= bin->size;
-		}
-	}
-	return p;
-}
-
-/* A block from a bin that has some; NULL if all that it had were damaged. */
-static inline void *
-take_from_bin(struct crpc_arena_cache *c, struct arena_bin *bin, uint64_t *ref)
-{
-	uint32_t n = bin->n - 1;
-	void *p;
-
-	bin->n = n;
-	c->cached -= bin->size;
-	p = use_entry(c, &bin->e[n], ref);
-	if (crpc_unlikely(p == NULL))
-		p = drop_damaged(c, bin, ref);
-	return p;
-}
-
-/* The rare part: the bin is empty. */
+/* The rare part: the bin is empty, or its last block was damaged. */
 static crpc_noinline void *
 alloc_fill(struct crpc_arena_cache *c, uint32_t cls, uint64_t *ref)
 {
-	int rc = __crpc_arena_fill(c, cls);
+	struct arena_bin *bin = &c->bin[cls];
 	void *p = NULL;
+	int rc = 0;
 
-	if (rc == 0) {
-		p = take_from_bin(c, &c->bin[cls], ref);
-		rc = -ENOMEM;
+	for (uint32_t tries = 0; p == NULL && rc == 0 && tries < 2; tries++) {
+		if (bin->n == 0)
+			rc = __crpc_arena_fill(c, cls);
+		while (p == NULL && bin->n != 0)
+			p = take_from_bin(c, bin, ref);
 	}
 	if (p == NULL)
-		errno = -rc;
+		errno = rc != 0 ? -rc : ENOMEM;
 	return p;
 }
 
@@ -237,28 +211,16 @@ crpc_arena_give(struct crpc_arena_cache *c, uint64_t ref, uint32_t to)
 	return 0;
 }
 
-/* Whether the word says that the block is in transit between these two. 0, or why not. */
+/* Whether the word says that the block is in transit between these two; 0: any. 0, or why not. */
 static int
 is_between(uint64_t w, uint64_t ref, uint32_t from, uint32_t to)
 {
 	if (word_gen(w) != word_gen(ref) || word_state(w) != BLOCK_TRANSIT)
 		return -ESTALE;
-	if (word_arg(w) != to)
+	if (to != 0 && word_arg(w) != to)
 		return -EPERM;
 	/* A giver that left in good order has made the receiver the owner. */
 	return from == 0 || word_owner(w) == from || word_owner(w) == to ? 0 : -EPERM;
-}
-
-/* Turn a block in transit into one of this member's. 0, or why not. */
-static int
-take_word(struct crpc_arena_cache *c, const struct arena_place *at, uint64_t w)
-{
-	CRPC_CRASH_POINT("arena.take.1");
-	/* A2 pairs with R2. */
-	if (!arena_cas(at->word, &w, word_gen(w) | c->word_alloc))
-		return -ESTALE;
-	c->held += c->bin[at->cls].size;
-	return 0;
 }
 
 static int
@@ -269,16 +231,17 @@ make_room(struct crpc_arena_cache *c, uint64_t size)
 	return __crpc_arena_at_limit(c, size) ? -EDQUOT : 0;
 }
 
-/*
- * Take a block in transit from `from` to `to`, one of which is this member. 0, or why not.
- */
+/* Take a block in transit from `from` to `to`, one of which is this member. 0, or why not. */
 static inline int
-take_between(struct crpc_arena_cache *c, const struct arena_place *at, uint64_t ref, uint32_t from,
-	uint32_t to, bool limited)
+take_between(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, uint32_t to, bool limited,
+	struct arena_place *at)
 {
+	int rc = locate(c->a, ref, at);
 	uint64_t w;
-	int rc = 0;
 
+	crpc_owner_check(&c->owner, "arena cache");
+	if (crpc_unlikely(rc != 0))
+		return rc;
 	/* Once more if its giver left meanwhile, which changes the owner and nothing else. */
 	for (uint32_t tries = 0; tries < 2; tries++) {
 		w = look(c->a, at);
@@ -289,11 +252,14 @@ take_between(struct crpc_arena_cache *c, const struct arena_place *at, uint64_t 
 			rc = make_room(c, c->bin[at->cls].size);
 		if (rc != 0)
 			return rc;
-		rc = take_word(c, at, w);
-		if (rc == 0)
-			break;
+		CRPC_CRASH_POINT("arena.take.1");
+		/* A2 pairs with R2. */
+		if (arena_cas(at->word, &w, word_gen(w) | c->word_alloc)) {
+			c->held += c->bin[at->cls].size;
+			return 0;
+		}
 	}
-	return rc;
+	return -ESTALE;
 }
 
 int
@@ -301,12 +267,8 @@ crpc_arena_take(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, void **
 		uint64_t *size)
 {
 	struct arena_place at;
-	int rc;
+	int rc = take_between(c, ref, from, c->id, true, &at);
 
-	crpc_owner_check(&c->owner, "arena cache");
-	rc = locate(c->a, ref, &at);
-	if (crpc_likely(rc == 0))
-		rc = take_between(c, &at, ref, from, c->id, true);
 	if (crpc_unlikely(rc != 0))
 		return rc;
 	if (ptr != NULL)
@@ -320,31 +282,16 @@ int
 crpc_arena_revoke(struct crpc_arena_cache *c, uint64_t ref)
 {
 	struct arena_place at;
-	uint64_t w;
-	int rc;
 
-	crpc_owner_check(&c->owner, "arena cache");
-	rc = locate(c->a, ref, &at);
-	if (rc != 0)
-		return rc;
-	w = look(c->a, &at);
-	if (word_gen(w) != word_gen(ref) || word_state(w) != BLOCK_TRANSIT)
-		return -ESTALE;
-	if (word_owner(w) != c->id)
-		return -EPERM;
-	return take_word(c, &at, w);
+	return take_between(c, ref, c->id, 0, false, &at);
 }
 
 int
 crpc_arena_drop(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, uint32_t to)
 {
 	struct arena_place at;
-	int rc;
+	int rc = take_between(c, ref, from, to, false, &at);
 
-	crpc_owner_check(&c->owner, "arena cache");
-	rc = locate(c->a, ref, &at);
-	if (rc == 0)
-		rc = take_between(c, &at, ref, from, to, false);
 	if (rc == 0)
 		rc = crpc_arena_free(c, ref);
 	if (c->held > c->limit)

@@ -134,7 +134,7 @@ struct crpc_shm_conf {
 	gid_t gid;             /**< Its group; 0 or (gid_t)-1: the process's. Not of a memfd. */
 	bool huge;             /**< The directory must be a hugetlbfs; memfd: of 2 MiB pages. */
 	bool memfd;            /**< Memory without a name, its descriptor passed over a socket. */
-	bool prefault;         /**< Map every page now rather than at its first use. */
+	bool prefault; /**< Map every page now, since Linux 5.14: first uses do not fault. */
 	/** memfd: who may attach; copied. NULL: the same user and root. */
 	const struct crpc_shm_allow *allow;
 };

@@ -53,15 +53,12 @@ place_stays(struct crpc_arena *a, uint32_t id)
 		crpc_fetch_add_acq_rel(&a->member[id].used, 0) == ARENA_PLACE_USED;
 }
 
-/* What a sweep does with blocks of the members in a set. */
-enum sweep {
-	SWEEP_DEAD,  /* All become free. */
-	SWEEP_LEAVE, /* Those that they gave away stay with their receivers. */
-};
-
-/* What becomes of a block whose word is @p w; @p w itself: nothing. */
+/*
+ * What becomes of a block whose word is @p w; @p w itself: nothing. All blocks of the members in
+ * the set become free; but of one that leaves, what it gave away stays with its receivers.
+ */
 static uint64_t
-word_swept(struct crpc_arena *a, uint64_t w, const uint64_t *set, enum sweep how)
+word_swept(struct crpc_arena *a, uint64_t w, const uint64_t *set, bool leaves)
 {
 	uint64_t free_now = word_gen(w + WORD_GEN_ONE) | WORD_FREE;
 	uint32_t owner = word_owner(w), to = word_arg(w);
@@ -76,7 +73,7 @@ word_swept(struct crpc_arena *a, uint64_t w, const uint64_t *set, enum sweep how
 			return free_now;
 		if (!in_set(set, owner))
 			return w;
-		if (how == SWEEP_LEAVE)
+		if (leaves)
 			return word_gen(w) | word_make(BLOCK_TRANSIT, to, to);
 		return free_now;
 	default:
@@ -88,7 +85,7 @@ word_swept(struct crpc_arena *a, uint64_t w, const uint64_t *set, enum sweep how
 struct broom {
 	struct crpc_arena *a;
 	const uint64_t *set;
-	enum sweep how;
+	bool leaves;
 	uint32_t unit;
 	uint64_t head;
 	struct crpc_arena_reclaimed *found;
@@ -101,7 +98,7 @@ sweep_block(const struct broom *b, arena_word *word)
 	uint64_t w = arena_peek(word), to;
 
 	for (uint32_t i = 0; i < SWEEP_TRIES; i++) {
-		to = word_swept(b->a, w, b->set, b->how);
+		to = word_swept(b->a, w, b->set, b->leaves);
 		if (to == w || !arena_same_span(b->a, b->unit, b->head))
 			break;
 		CRPC_CRASH_POINT("arena.sweep.1");
@@ -144,14 +141,14 @@ sweep_claim(struct crpc_arena *a, uint32_t u, uint64_t w, struct crpc_arena_recl
 
 /* Free what the members of the set hold in unit u and, if a span starts there, in its blocks. */
 static void
-sweep_unit(struct crpc_arena *a, uint32_t u, const uint64_t *set, enum sweep how,
+sweep_unit(struct crpc_arena *a, uint32_t u, const uint64_t *set, bool leaves,
 	struct crpc_arena_reclaimed *found)
 {
 	/* A1 pairs with R1. */
 	uint64_t w = crpc_load_acquire(&a->unit[u]);
 	const struct arena_class *ci = arena_span(a, u, w);
 	const struct broom b = {
-			.a = a, .set = set, .how = how, .unit = u, .head = w, .found = found};
+		.a = a, .set = set, .leaves = leaves, .unit = u, .head = w, .found = found};
 
 	if (ci != NULL)
 		sweep_span(&b, ci);
@@ -261,7 +258,7 @@ pass_go_on(struct crpc_arena *a, uint32_t budget, struct crpc_arena_reclaimed *f
 	for (; p->dead != 0 && p->unit < a->units; p->unit++) {
 		if (left-- == 0)
 			return 1;
-		sweep_unit(a, p->unit, p->set, SWEEP_DEAD, found);
+		sweep_unit(a, p->unit, p->set, false, found);
 	}
 	pass_end(a, true, found);
 	return 0;
@@ -394,7 +391,7 @@ crpc_arena_leave(struct crpc_arena_cache *c)
 	/* R8, A8: what is given to it from here on does not become its own. */
 	crpc_exchange_acq_rel(&a->member[c->id].used, ARENA_PLACE_LEFT);
 	for (uint32_t u = 0; u < a->units; u++)
-		sweep_unit(a, u, set, SWEEP_LEAVE, &found);
+		sweep_unit(a, u, set, true, &found);
 	CRPC_CRASH_POINT("arena.leave.3");
 	/* R6: nothing is in this member's name. */
 	crpc_store_release(&a->member[c->id].used, 0);

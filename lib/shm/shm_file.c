@@ -273,29 +273,27 @@ crpc_shm_remove(const char *dir, const char *name)
 static int
 name_of(const char *dir, const char *file, struct crpc_shm_info *info, struct stat *st)
 {
-	const char *name = file + strlen(PREFIX);
-	char path[SHM_SOCK_MAX];
-	size_t len, cut = 0;
-	int n;
+	size_t len = strlen(file), cut = 0, n;
+	char path[SHM_SOCK_MAX], *name;
 
 	if (strncmp(file, PREFIX, strlen(PREFIX)) != 0)
 		return -EINVAL;
-	len = strlen(name);
-	n = snprintf(path, sizeof(path), "%s/" PREFIX "%s", dir, name);
-	if (n < 0 || (size_t)n >= sizeof(path))
+	n = (size_t)snprintf(path, sizeof(path), "%s/" PREFIX "%s", dir, file + strlen(PREFIX));
+	if (n >= sizeof(path))
 		return -EINVAL;
 	if (lstat(path, st) != 0)
 		return -errno;
 	if (S_ISSOCK(st->st_mode))
 		cut = strlen(SHM_SOCK_SUFFIX);
-	if (len <= cut || (!S_ISREG(st->st_mode) && cut == 0) ||
-		(cut != 0 && strcmp(name + len - cut, SHM_SOCK_SUFFIX) != 0))
+	if (len < strlen(PREFIX) + cut || (!S_ISREG(st->st_mode) && cut == 0) ||
+		(cut != 0 && strcmp(file + len - cut, SHM_SOCK_SUFFIX) != 0))
 		return -EINVAL;
-	snprintf(info->name, sizeof(info->name), "%.*s", (int)(len - cut), name);
-	snprintf(info->path, sizeof(info->path), "%.*s", n - (int)cut, path);
-	if (strlen(info->name) != len - cut || !name_ok(info->name) ||
-		strlen(info->path) != (size_t)n - cut)
+	path[n - cut] = '\0';
+	name = path + n - len + strlen(PREFIX);
+	if (!name_ok(name) || n - cut >= sizeof(info->path))
 		return -EINVAL;
+	memcpy(info->name, name, strlen(name));
+	memcpy(info->path, path, n - cut);
 	/* A socket with its door is described by the door. */
 	return cut != 0 && access(info->path, F_OK) == 0 ? -EINVAL : 0;
 }

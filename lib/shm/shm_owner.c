@@ -98,22 +98,9 @@ reserve(const struct crpc_shm *seg)
 	int rc;
 
 	do
-		rc = fallocate(seg->fd, 0, 0, (off_t)seg->size) == 0 ? 0 : -errno;
-	while (rc == -EINTR);
-	if (rc == -EOPNOTSUPP)
 		rc = -posix_fallocate(seg->fd, 0, (off_t)seg->size);
+	while (rc == -EINTR);
 	return rc == 0 ? 0 : no_room(seg, rc);
-}
-
-static void
-prefault(const struct crpc_shm *seg)
-{
-	_Atomic uint8_t *p = (_Atomic uint8_t *)seg->hdr;
-
-	if (madvise(seg->hdr, seg->size, MADV_POPULATE_WRITE) == 0)
-		return;
-	for (uint64_t off = 0; off < seg->size; off += seg->page_size)
-		crpc_fetch_add_relaxed(&p[off], 0);
 }
 
 static void
@@ -160,7 +147,7 @@ build(struct crpc_shm *seg, const struct crpc_shm_conf *conf)
 		return rc;
 	CRPC_CRASH_POINT("shm.create.4");
 	if (conf->prefault)
-		prefault(seg);
+		madvise(seg->hdr, seg->size, MADV_POPULATE_WRITE);
 	fill_header(seg, conf);
 	CRPC_CRASH_POINT("shm.create.6");
 	return 0;

@@ -29,11 +29,10 @@ const struct tensor_convert __crpc_tensor_convert_plain = TENSOR_CONVERT(plain, 
 
 const struct tensor_convert *const __crpc_tensor_convert[] = {
 #if defined(__x86_64__)
-		&__crpc_tensor_convert_avx512,
-		&__crpc_tensor_convert_avx2,
+	&__crpc_tensor_convert_avx2,
 #endif
-		&__crpc_tensor_convert_plain,
-		NULL,
+	&__crpc_tensor_convert_plain,
+	NULL,
 };
 
 /* ---- the choice ---- */

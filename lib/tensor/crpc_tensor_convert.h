@@ -17,7 +17,7 @@
  * Neither the rounding mode nor flush-to-zero of the calling thread changes a result, and no
  * floating-point flag is promised.
  *
- * The array functions choose once, at the first call, the best code that this CPU has: AVX-512,
+ * The array functions choose once, at the first call, the best code that this CPU has:
  * AVX2 with F16C, or plain C. All give the same bits. From CRPC_TENSOR_STREAM_BYTES written on they
  * go around the caches, which saves reading what is overwritten.
  *

@@ -35,7 +35,6 @@ extern const struct tensor_convert *const __crpc_tensor_convert[];
 extern const struct tensor_convert __crpc_tensor_convert_plain;
 #if defined(__x86_64__)
 extern const struct tensor_convert __crpc_tensor_convert_avx2;
-extern const struct tensor_convert __crpc_tensor_convert_avx512;
 #endif
 
 #endif

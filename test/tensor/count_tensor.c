@@ -93,7 +93,6 @@ variant(const char *name)
 	return NULL;
 }
 
-/* Valgrind cannot run AVX-512: that variant is not counted. */
 static const struct {
 	const char *name;
 	counted_fn *fn;

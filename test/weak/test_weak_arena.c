@@ -229,10 +229,10 @@ main(int argc, char **argv)
 	static const char hint[] = "a bit is only a hint: what it leads to is acquired by itself";
 	static const char life[] = "not in a scenario: to join and leave takes kernel locks";
 	static const struct weak_spare spares[] = {
-		{"take_word", WEAK_ACQUIRE, twin},
+		{"take_between", WEAK_ACQUIRE, twin},
 		{"look", WEAK_ACQUIRE, twin},
 		{"claim_block", WEAK_ACQUIRE, twin},
-		{"take_word", WEAK_RELEASE, unused},
+		{"take_between", WEAK_RELEASE, unused},
 		{"claim_block", WEAK_RELEASE, unused},
 		{"claim_units", WEAK_RELEASE, unused},
 		{"locate", WEAK_ACQUIRE, swap},
