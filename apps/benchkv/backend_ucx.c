@@ -518,11 +518,6 @@ ucx_connect(void *end, uint32_t peer, const void *addr, size_t len)
 }
 
 static void
-ucx_nothing(void *end, uint64_t now)
-{
-}
-
-static void
 ucx_counts(const void *end, struct app_net_counts *counts)
 {
 	const struct ucx *u = end;
@@ -539,11 +534,11 @@ const struct app_backend kv_backend_ucx = {
 	.address = ucx_address,
 	.connect = ucx_connect,
 	.close = ucx_close,
-	.load = {.call = ucx_call, .poll = ucx_poll, .flush = ucx_nothing},
+	.load = {.call = ucx_call, .poll = ucx_poll, .flush = app_end_nothing},
 	.front = {.recv = ucx_recv,
 		.reply = ucx_reply,
 		.fail = ucx_fail,
-		.flush = ucx_nothing,
+		.flush = app_end_nothing,
 		.watch = ucx_watch},
 	.counts = ucx_counts,
 };

@@ -48,13 +48,13 @@ app_args_answer(const char *name, int argc, char **argv, void (*help)(int argc, 
 	static char log[] = "--log-level=lib.eal:4", eal_help[] = "--help";
 	char *eal[] = {argv[0], log, eal_help, NULL};
 
-	if (app_opt_has("eal-help", argc - 1, argv + 1)) {
+	if (app_opt_find("eal-help", argc - 1, argv + 1) != NULL) {
 		rte_eal_init(3, eal); /* Prints it and exits. */
 		return true;
 	}
 	if (!app_env_answer(name, argc, argv, help))
 		return false;
-	if (app_opt_has("version", argc - 1, argv + 1))
+	if (app_opt_find("version", argc - 1, argv + 1) != NULL)
 		return true;
 	printf("%s --eal-help lists the EAL arguments, which come before the --.\n", name);
 	return true;

@@ -286,22 +286,11 @@ app_opt_find(const char *name, int argc, char *const *argv)
 	for (int i = 0; i < argc; i++) {
 		if (!opt_match(argv[i], name, &value))
 			continue;
-		if (value == NULL && i + 1 < argc)
-			value = argv[i + 1];
+		if (value == NULL)
+			value = i + 1 < argc ? argv[i + 1] : "";
 		found = value;
 	}
 	return found;
-}
-
-bool
-app_opt_has(const char *name, int argc, char *const *argv)
-{
-	const char *value;
-
-	for (int i = 0; i < argc; i++)
-		if (opt_match(argv[i], name, &value))
-			return true;
-	return false;
 }
 
 bool

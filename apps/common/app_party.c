@@ -354,24 +354,15 @@ cards_swap(struct app_party *p, struct card card[APP_SIDES])
 static int
 device_check(struct app_party *p, const char *device)
 {
-	const struct crpc_rdma_conf conf = {.device = device};
 	struct crpc_rdma_info info;
-	struct crpc_rdma *dev;
+	int rc = app_driver_check(device, &info);
 	char path[160];
 
-	if (app_driver_choose() != 0)
-		return APP_EXIT_USAGE;
-	dev = crpc_rdma_open(&conf);
-	if (dev == NULL)
-		return app_fail("two ranks need an RDMA device: %s; usertools/soft-mlx5 starts a "
-				"program on a software device",
-			crpc_log_last());
-	crpc_rdma_info_get(dev, &info);
-	crpc_rdma_close(dev);
+	if (rc != 0 || p->one_host)
+		return rc;
 	snprintf(
 		path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/rate", info.name, info.port);
-	if (!p->one_host)
-		p->port_gbps = (double)crpc_max(__crpc_file_number(path), 0) / 8;
+	p->port_gbps = (double)crpc_max(__crpc_file_number(path), 0) / 8;
 	return 0;
 }
 
@@ -473,7 +464,7 @@ app_party_start(struct app_party *p, const struct app_args *args, const char *de
 	}
 	if (p->boot.size == 1)
 		lcores_find(p);
-	rc = p->boot.size == 1 ? app_driver_check(device) : ranks_meet(p, device);
+	rc = p->boot.size == 1 ? app_driver_check(device, NULL) : ranks_meet(p, device);
 	if (rc != 0)
 		party_end(p);
 	return rc;
