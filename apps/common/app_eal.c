@@ -16,6 +16,7 @@
 #include "app_opt.h"
 #include "app_out.h"
 #include "app_room.h"
+#include "crpc_file.h"
 #include "crpc_log.h"
 #include "crpc_mem_eal.h"
 
@@ -144,8 +145,26 @@ capture_cause(char *text)
 	return *p == '\0' ? rte_strerror(rte_errno) : p;
 }
 
+/* Hugepages to reserve, so that as many are free as -m asks for; without it 256 MiB. */
+static uint64_t
+pages_wanted(const struct app_args *args)
+{
+	uint64_t page = crpc_max(__crpc_meminfo("Hugepagesize:"), 1), kib = 256 << 10;
+	uint64_t used = __crpc_meminfo("HugePages_Total:") - __crpc_meminfo("HugePages_Free:");
+	const char *arg;
+
+	for (int i = 1; i < args->eal_argc; i++) {
+		arg = args->eal_argv[i];
+		if (strncmp(arg, "-m", 2) != 0)
+			continue;
+		arg = arg[2] == '\0' && i + 1 < args->eal_argc ? args->eal_argv[i + 1] : arg + 2;
+		kib = strtoull(arg, NULL, 10) << 10;
+	}
+	return used + (kib + page - 1) / page;
+}
+
 static int
-eal_refused(char *text, bool no_huge)
+eal_refused(const struct app_args *args, char *text, bool no_huge)
 {
 	bool about_args = strstr(text, "Usage:") != NULL;
 	const char *cause = capture_cause(text);
@@ -160,9 +179,9 @@ eal_refused(char *text, bool no_huge)
 			"DPDK could not start with --no-huge: %s; free memory, or ask for "
 			"less with -m MIB before the --",
 			cause);
-	return app_fail_once("DPDK could not start: %s; reserve hugepages (as root: echo 256 > "
+	return app_fail_once("DPDK could not start: %s; reserve hugepages (as root: echo %llu > "
 			     "/proc/sys/vm/nr_hugepages), or give --no-huge before the --",
-		cause);
+		cause, (unsigned long long)pages_wanted(args));
 }
 
 /* Libraries say their errors here; --log-level=crpc.*:7 shows more, crpc.*:4 errors. */
@@ -268,7 +287,7 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 	if (captured)
 		capture_end(&capture, text, sizeof(text));
 	if (rc < 0)
-		return eal_refused(text, EAL_HAS(args, "--no-huge"));
+		return eal_refused(args, text, EAL_HAS(args, "--no-huge"));
 	started = true;
 	crpc_log_set_sink(log_to_eal, CRPC_LOG_DEBUG);
 	crpc_mem_eal_start();
