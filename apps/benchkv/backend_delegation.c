@@ -236,11 +236,6 @@ delegation_fail(void *end, uint64_t now, uint64_t token, int status)
 	send_answer(end, token, status, NULL, 0);
 }
 
-static void
-delegation_nothing(void *end, uint64_t now)
-{
-}
-
 const struct app_backend kv_backend_delegation = {
 	.name = "delegation",
 	.open = delegation_open,
@@ -250,11 +245,11 @@ const struct app_backend kv_backend_delegation = {
 	.load = {.passes = true,
 		.call = delegation_call,
 		.poll = delegation_poll,
-		.flush = delegation_nothing},
+		.flush = app_end_nothing},
 	.front = {.passes = true,
 		.recv = delegation_recv,
 		.reply = delegation_reply,
 		.fail = delegation_fail,
-		.flush = delegation_nothing,
-		.watch = delegation_nothing},
+		.flush = app_end_nothing,
+		.watch = app_end_nothing},
 };

@@ -8,12 +8,12 @@
  *
  * The bytes of an active message are UCX's again when its handler returns, so they are copied once.
  * A message that UCX cannot send now is read later: so each call, and each answer, has a place of
- * its own. A request's place also takes its answer.
+ * its own until it has left. A request's place also takes its answer.
  *
  * UCX says nothing of a peer that dies where its transport cannot find out, as shared memory, and
  * takes no call back that it could not send yet. So when a rank is lost, a link ends the calls that
- * are open to it by itself, and leaves the memory that they stand in to UCX: from then on calls use
- * other places, and the serial number in the cookie identifies the call of an answer.
+ * are open to it by itself, and leaves the places that UCX may still read to UCX. The serial number
+ * in the cookie identifies the call of an answer.
  */
 #include <stdlib.h>
 #include <sys/queue.h>
@@ -23,7 +23,6 @@
 #include "app_ucx.h"
 #include "backend.h"
 #include "crpc_kv_proto.h"
-#include "kv_net.h"
 
 #define AM_CALL  0
 #define AM_REPLY 1
@@ -46,15 +45,10 @@ struct ucx_place {
 	int32_t status;
 	uint32_t serial; /* Makes tokens, and the cookies of calls, unique. */
 	bool open;       /* A call without an answer. */
+	bool leaves;     /* A call that UCX may still read. */
 };
 
 STAILQ_HEAD(ucx_places, ucx_place);
-
-/* Places of calls that UCX may still read. */
-struct ucx_left {
-	struct ucx_left *next;
-	uint8_t *mem;
-};
 
 /* A port or a link. */
 struct ucx {
@@ -62,16 +56,15 @@ struct ucx {
 	struct ucx *beside; /* Whose context and worker ours are; NULL: our own. */
 	struct ucx *closed; /* Beside us, and closed: kept, as the worker ends what they sent. */
 	bool server;
-	uint32_t self, peers, qd;
-	uint32_t daemons;       /* Of each rank. */
-	uint32_t calls;         /* Link: places for calls, the first of them for KV_COOKIE_NONE. */
+	uint32_t self, peers;
+	uint32_t daemons; /* Of each rank. */
 	struct crpc_kv_server *service;
-	struct ucx_left *left;
-	bool lost[APP_RANKS_MAX]; /* Link: calls to this rank have been ended. */
+	uint32_t losses;
+	bool lost[APP_RANKS_MAX];  /* Link: calls to this rank have been ended. */
 	bool reports;              /* Its transports report a peer that has gone. */
 	bool broke[APP_RANKS_MAX]; /* An endpoint to this rank did. */
 	uint32_t rank;
-	uint32_t msg_max;  /* Of what we take. */
+	uint32_t msg_max; /* Of what we take. */
 	uint32_t place_size, places;
 	uint64_t sent, sent_bytes;
 	struct ucx_places queue; /* Came, and not given yet. */
@@ -79,7 +72,6 @@ struct ucx {
 	struct ucx_places free;
 	struct ucx_places given; /* Link: given by the last poll. */
 	uint8_t *mem;            /* The places. */
-	uint8_t *call_mem;       /* Link: a place for each call. */
 	ucp_ep_h ep[];
 };
 
@@ -96,9 +88,16 @@ place_msg(struct ucx_place *p)
 }
 
 static struct ucx_place *
-place_at(const struct ucx *u, uint8_t *mem, uint64_t i)
+place_at(const struct ucx *u, uint64_t i)
 {
-	return (struct ucx_place *)(void *)(mem + i * u->place_size);
+	return (struct ucx_place *)(void *)(u->mem + i * u->place_size);
+}
+
+/* What identifies what stands in a place now: {serial, index}. */
+static uint64_t
+place_token(const struct ucx *u, const struct ucx_place *p)
+{
+	return (uint64_t)p->serial << 32 | (uint64_t)((const uint8_t *)p - u->mem) / u->place_size;
 }
 
 /* The first of a list that is not empty. */
@@ -113,29 +112,25 @@ pop(struct ucx_places *list)
 
 /* ---- what comes ---- */
 
-/* The place of the call with this cookie. */
-static uint64_t
-call_index(const struct ucx *u, uint64_t cookie)
+/* A call has its answer or its end. Its place is free, unless UCX may still read it. */
+static void
+call_close(struct ucx *u, struct ucx_place *call)
 {
-	return cookie == KV_COOKIE_NONE ? 0 : 1 + (cookie >> 8) * u->qd + (cookie & 0xff);
+	call->open = false;
+	if (!call->leaves)
+		STAILQ_INSERT_HEAD(&u->free, call, link);
 }
 
-/*
- * The call that an answer's cookie, {serial, index}, is for; NULL: there is none, or no longer. It
- * is not open any more.
- */
+/* The open call that an answer is for; NULL: there is none, or no longer. */
 static struct ucx_place *
-call_ended(struct ucx *u, uint64_t cookie)
+call_of(const struct ucx *u, uint64_t token)
 {
 	struct ucx_place *call;
 
-	if (crpc_unlikely((uint32_t)cookie >= u->calls))
+	if (crpc_unlikely((uint32_t)token >= u->places))
 		return NULL;
-	call = place_at(u, u->call_mem, (uint32_t)cookie);
-	if (crpc_unlikely(!call->open || call->serial != cookie >> 32))
-		return NULL;
-	call->open = false;
-	return call;
+	call = place_at(u, (uint32_t)token);
+	return call->open && call->serial == token >> 32 ? call : NULL;
 }
 
 /* An active message: its bytes into a place of ours. */
@@ -144,21 +139,24 @@ on_message(void *arg, const void *header, size_t header_len, void *data, size_t 
 	const ucp_am_recv_param_t *param)
 {
 	struct ucx *u = arg;
-	struct ucx_place *p = STAILQ_FIRST(&u->free), *call;
+	struct ucx_place *p, *call;
 	struct ucx_head head;
 
-	if (crpc_unlikely(len < sizeof(head) || len - sizeof(head) > u->msg_max || p == NULL))
+	if (crpc_unlikely(len < sizeof(head) || len - sizeof(head) > u->msg_max))
 		return UCS_OK;
 	memcpy(&head, data, sizeof(head));
 	if (crpc_unlikely(u->server && (uint32_t)head.status >= u->peers))
 		return UCS_OK;
 	if (!u->server) {
-		call = call_ended(u, head.cookie);
+		call = call_of(u, head.cookie);
 		if (crpc_unlikely(call == NULL))
 			return UCS_OK;
 		head.cookie = call->cookie;
+		call_close(u, call);
 	}
-	STAILQ_REMOVE_HEAD(&u->free, link);
+	if (crpc_unlikely(STAILQ_EMPTY(&u->free)))
+		return UCS_OK;
+	p = pop(&u->free);
 	p->cookie = head.cookie;
 	p->peer = (uint32_t)head.status;
 	p->status = head.status;
@@ -191,10 +189,11 @@ reply_gone(void *request, ucs_status_t status, void *arg)
 
 /* A call ends without an answer. */
 static void
-call_fail(struct ucx *u, const struct ucx_place *call)
+call_fail(struct ucx *u, struct ucx_place *call)
 {
 	struct ucx_place *done;
 
+	call_close(u, call);
 	if (STAILQ_EMPTY(&u->free))
 		return;
 	done = pop(&u->free);
@@ -208,14 +207,14 @@ call_fail(struct ucx *u, const struct ucx_place *call)
 static void
 call_gone(void *request, ucs_status_t status, void *arg)
 {
-	struct ucx_place *p = arg, *call;
+	struct ucx_place *p = arg;
 
 	ucp_request_free(request);
-	if (status == UCS_OK)
-		return;
-	call = call_ended(p->owner, place_head(p)->cookie);
-	if (call != NULL)
-		call_fail(p->owner, call);
+	p->leaves = false;
+	if (!p->open)
+		call_close(p->owner, p);
+	else if (status != UCS_OK)
+		call_fail(p->owner, p);
 }
 
 /* @return UCS_OK: gone; UCS_INPROGRESS: gone() comes later; else an error. */
@@ -236,23 +235,27 @@ ucx_call(void *end, uint64_t now, uint32_t to, const void *msg, uint32_t len, ui
 	uint64_t cookie)
 {
 	struct ucx *u = end;
-	uint64_t i = call_index(u, cookie);
-	struct ucx_place *p = place_at(u, u->call_mem, i);
+	struct ucx_place *p = STAILQ_FIRST(&u->free);
 	ucs_status_t rc;
 
-	if (crpc_unlikely(u->left != NULL && u->lost[to / u->daemons]))
+	if (crpc_unlikely(u->losses != 0 && u->lost[to / u->daemons]))
 		return -EHOSTUNREACH;
+	if (crpc_unlikely(p == NULL))
+		return -EAGAIN;
+	STAILQ_REMOVE_HEAD(&u->free, link);
 	p->cookie = cookie;
 	p->peer = to;
-	p->open = true;
+	p->open = p->leaves = true;
 	p->serial++;
-	*place_head(p) = (struct ucx_head){
-		.status = (int32_t)u->self, .cookie = (uint64_t)p->serial << 32 | i};
+	*place_head(p) = (struct ucx_head){.status = (int32_t)u->self, .cookie = place_token(u, p)};
 	memcpy(place_msg(p), msg, len);
 	rc = am_send(u, to, AM_CALL, p, len, call_gone);
-	if (crpc_likely(rc == UCS_OK || rc == UCS_INPROGRESS))
+	if (rc == UCS_INPROGRESS)
 		return 0;
-	p->open = false;
+	p->leaves = false;
+	if (crpc_likely(rc == UCS_OK))
+		return 0;
+	call_close(u, p);
 	return -EHOSTUNREACH;
 }
 
@@ -270,7 +273,7 @@ answer(struct ucx *u, struct ucx_place *p, int status, uint32_t len)
 static struct ucx_place *
 by_token(struct ucx *u, uint64_t token)
 {
-	struct ucx_place *p = place_at(u, u->mem, (uint32_t)token);
+	struct ucx_place *p = place_at(u, (uint32_t)token);
 
 	return p->serial == token >> 32 ? p : NULL;
 }
@@ -334,8 +337,7 @@ ucx_recv(void *end, uint64_t now, struct crpc_req *req, uint32_t n)
 	for (i = 0; i < n && u->queued != 0; i++, u->queued--) {
 		p = pop(&u->queue);
 		req[i] = (struct crpc_req){
-			.token = (uint64_t)p->serial << 32 |
-				(uint64_t)((uint8_t *)p - u->mem) / u->place_size,
+			.token = place_token(u, p),
 			.data = place_msg(p),
 			.len = p->len,
 			.peer = p->peer,
@@ -346,37 +348,14 @@ ucx_recv(void *end, uint64_t now, struct crpc_req *req, uint32_t n)
 
 /* ---- who is lost ---- */
 
-/* New places for all calls; UCX keeps those that it may still read. @return false: no memory. */
-static bool
-calls_move(struct ucx *u)
-{
-	struct ucx_left *left = malloc(sizeof(*left));
-	uint8_t *mem = calloc(u->calls, u->place_size);
-
-	if (left == NULL || mem == NULL) {
-		free(left);
-		free(mem);
-		return false;
-	}
-	for (uint32_t i = 0; i < u->calls; i++)
-		*place_at(u, mem, i) = *place_at(u, u->call_mem, i);
-	*left = (struct ucx_left){.next = u->left, .mem = u->call_mem};
-	u->left = left;
-	u->call_mem = mem;
-	return true;
-}
-
 static void
 calls_end(struct ucx *u, uint32_t rank)
 {
 	struct ucx_place *call;
 
-	for (uint32_t i = 0; i < u->calls; i++) {
-		call = place_at(u, u->call_mem, i);
-		if (!call->open || call->peer / u->daemons != rank)
-			continue;
-		call->open = false;
-		if (i != 0) /* That answer is ignored. */
+	for (uint32_t i = 0; i < u->places; i++) {
+		call = place_at(u, i);
+		if (call->open && call->peer / u->daemons == rank)
 			call_fail(u, call);
 	}
 }
@@ -391,9 +370,10 @@ ucx_watch(void *end, uint64_t now)
 	for (uint32_t rank = 0; rank < u->peers / u->daemons; rank++) {
 		if (u->broke[rank])
 			crpc_kv_server_lose(u->service, rank, "its connection broke");
-		if (u->lost[rank] || !crpc_kv_server_peer_why(u->service, rank) || !calls_move(u))
+		if (u->lost[rank] || !crpc_kv_server_peer_why(u->service, rank))
 			continue;
 		u->lost[rank] = true;
+		u->losses++;
 		calls_end(u, rank);
 	}
 }
@@ -403,16 +383,7 @@ ucx_watch(void *end, uint64_t now)
 static void
 ucx_free(struct ucx *u)
 {
-	struct ucx_left *left;
-
-	while (u->left != NULL) {
-		left = u->left;
-		u->left = left->next;
-		free(left->mem);
-		free(left);
-	}
 	free(u->mem);
-	free(u->call_mem);
 	free(u);
 }
 
@@ -454,8 +425,8 @@ open_worker(struct ucx *u, const char *tls, uint32_t eps)
 
 /*
  * A port: each call that can be open has a place for its request, and one more while the answer of
- * the call before has not left yet. A link: one for each answer, and one for each that the client
- * looks at.
+ * the call before has not left yet. A link: one for each call, which its answer takes, and one more
+ * that a lost rank left to UCX. Both: one for each message that recv() or poll() gave.
  */
 static int
 make_places(struct ucx *u, const struct app_end_conf *conf)
@@ -464,20 +435,17 @@ make_places(struct ucx *u, const struct app_end_conf *conf)
 	struct ucx_place *p;
 
 	u->place_size = (uint32_t)crpc_align_up(sizeof(struct ucx_place) + sizeof(struct ucx_head) +
-			crpc_max(conf->req_max, conf->resp_max), CRPC_CACHE_LINE);
+			crpc_max(conf->req_max, conf->resp_max),
+		CRPC_CACHE_LINE);
 	u->places = (uint32_t)(2 * calls + CRPC_BURST_MAX);
 	u->mem = calloc(u->places, u->place_size);
-	u->calls = u->server ? 0 : (uint32_t)calls + 1;
-	u->call_mem = u->server ? NULL : calloc(u->calls, u->place_size);
-	if (u->mem == NULL || (!u->server && u->call_mem == NULL))
+	if (u->mem == NULL)
 		return -ENOMEM;
 	for (uint64_t i = 0; i < u->places; i++) {
-		p = place_at(u, u->mem, i);
+		p = place_at(u, i);
 		p->owner = u;
 		STAILQ_INSERT_HEAD(&u->free, p, link);
 	}
-	for (uint64_t i = 0; i < u->calls; i++)
-		place_at(u, u->call_mem, i)->owner = u;
 	return 0;
 }
 
@@ -496,7 +464,6 @@ ucx_open(const struct app_end_conf *conf, int *rc)
 	u->service = conf->service;
 	u->rank = conf->rank;
 	u->reports = app_ucx_reports(conf->ucx_tls);
-	u->qd = conf->depth;
 	u->msg_max = conf->server ? conf->req_max : conf->resp_max;
 	STAILQ_INIT(&u->queue);
 	STAILQ_INIT(&u->free);
@@ -551,11 +518,6 @@ ucx_connect(void *end, uint32_t peer, const void *addr, size_t len)
 }
 
 static void
-ucx_nothing(void *end, uint64_t now)
-{
-}
-
-static void
 ucx_counts(const void *end, struct app_net_counts *counts)
 {
 	const struct ucx *u = end;
@@ -572,11 +534,11 @@ const struct app_backend kv_backend_ucx = {
 	.address = ucx_address,
 	.connect = ucx_connect,
 	.close = ucx_close,
-	.load = {.call = ucx_call, .poll = ucx_poll, .flush = ucx_nothing},
+	.load = {.call = ucx_call, .poll = ucx_poll, .flush = app_end_nothing},
 	.front = {.recv = ucx_recv,
 		.reply = ucx_reply,
 		.fail = ucx_fail,
-		.flush = ucx_nothing,
+		.flush = app_end_nothing,
 		.watch = ucx_watch},
 	.counts = ucx_counts,
 };

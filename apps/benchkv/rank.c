@@ -181,7 +181,7 @@ kv_rank_open(struct kv_rank *r)
 				"does not have; take --backend copyrpc",
 			CRPC_KV_VALUE_INLINE, r->backend->name);
 	take_seats(r);
-	rc = r->boot.size == 1 && r->backend->front.passes ? app_driver_check(r->opt.device)
+	rc = r->boot.size == 1 && r->backend->front.passes ? app_driver_check(r->opt.device, NULL)
 							   : app_driver_choose();
 	if (rc == 0)
 		rc = open_service(r);

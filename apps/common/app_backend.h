@@ -91,6 +91,12 @@ struct app_backend {
 	void (*counts)(const void *end, struct app_net_counts *counts);
 };
 
+/** For what an end of a backend need not do. */
+static inline void
+app_end_nothing(void *end, uint64_t now)
+{
+}
+
 /** Links have copyrpc endpoints of their own to every port; see app_own.h. */
 extern const struct app_backend app_direct;
 

@@ -20,7 +20,7 @@
 struct boot_wait {
 	_Atomic int refs;
 	_Atomic int done;
-	uint32_t round; /* A value of another one is not there yet. */
+	uint32_t round;   /* A value of another one is not there yet. */
 	pmix_info_t info; /* PMIx reads it until it answers. */
 	pmix_status_t status;
 	void *buf;
@@ -29,8 +29,6 @@ struct boot_wait {
 
 /* Start-up of a rank takes well below this, also on a busy host. */
 #define BOOT_TIMEOUT_MS 30000
-/* Time between two questions to the launcher. */
-#define LOOK_MS 1000
 /* What a rank published before it died may take so long to come; so may the end of a fence. */
 #define GONE_MS 300
 /* PMIx answers at once where a key is not there yet: time between two questions. */
@@ -196,91 +194,14 @@ app_boot_close(struct app_boot *boot)
 	boot->launched = false;
 }
 
-/* The launcher's table of processes: has the rank that is asked for ended? */
-static void
-table_read(struct boot_wait *w, const pmix_data_array_t *a)
-{
-	const pmix_info_t *info = a->array;
-	const pmix_proc_info_t *p;
-
-	if (a->type != PMIX_INFO && a->type != PMIX_PROC_INFO)
-		return;
-	for (size_t i = 0; i < a->size; i++) {
-		p = a->type == PMIX_PROC_INFO ? (const pmix_proc_info_t *)a->array + i
-			: info[i].value.type == PMIX_PROC_INFO ? info[i].value.data.pinfo
-							       : NULL;
-		if (p != NULL && p->proc.rank == w->round)
-			w->len = p->state > PMIX_PROC_STATE_UNTERMINATED;
-	}
-}
-
-static void
-table_answer(pmix_status_t status, pmix_info_t *info, size_t n, void *arg,
-	pmix_release_cbfunc_t release, void *release_arg)
-{
-	struct boot_wait *w = arg;
-
-	(void)crpc_load_acquire(&w->refs); /* A3 pairs with R3 */
-	for (size_t i = 0; status == PMIX_SUCCESS && i < n; i++)
-		if (info[i].value.type == PMIX_DATA_ARRAY)
-			table_read(w, info[i].value.data.darray);
-	if (release != NULL)
-		release(release_arg);
-	op_answer(status, w);
-}
-
-/* Ask the launcher whether a rank has ended. One that does not know says no. */
-static bool
-rank_ended(uint32_t rank)
-{
-	static char key[] = PMIX_QUERY_PROC_TABLE;
-	static char *keys[] = {key, NULL};
-	static pmix_info_t job;
-	static pmix_query_t query = {.keys = keys, .qualifiers = &job, .nqual = 1};
-	struct boot_wait *w = calloc(1, sizeof(*w));
-	uint64_t end = crpc_clock_ns() + LOOK_MS * UINT64_C(1000000);
-	bool ended;
-
-	if (w == NULL)
-		return false;
-	if (job.value.type != PMIX_STRING)
-		PMIX_INFO_LOAD(&job, PMIX_NSPACE, boot_self.nspace, PMIX_STRING);
-	w->round = rank;
-	wait_share(w);
-	if (PMIx_Query_info_nb(&query, 1, table_answer, w) != PMIX_SUCCESS) {
-		free(w);
-		return false;
-	}
-	while (crpc_load_acquire(&w->done) == 0 && crpc_clock_ns() < end) /* A1 pairs with R1 */
-		crpc_nap(100000);
-	ended = crpc_load_acquire(&w->done) != 0 && w->len != 0; /* A1 */
-	wait_put(w);
-	return ended;
-}
-
-/* A rank that died before it published its card cannot be watched: the launcher is asked. */
-static int
-card_get(struct app_boot *boot, uint32_t rank, struct app_watch_card *card)
-{
-	uint64_t end = crpc_clock_ns() + BOOT_TIMEOUT_MS * UINT64_C(1000000);
-	int rc;
-
-	do {
-		rc = app_boot_take(boot, rank, "boot.watch", card, sizeof(*card), LOOK_MS);
-		if (rc == -ETIMEDOUT && rank_ended(rank))
-			rc = -EHOSTDOWN;
-	} while (rc == -ETIMEDOUT && crpc_clock_ns() < end);
-	if (rc == -ETIMEDOUT || rc == -EHOSTDOWN)
-		app_boot_lose(boot, rank);
-	return rc;
-}
-
 static int
 watch_one(struct app_boot *boot, uint32_t rank)
 {
 	struct app_watch_card card;
-	int rc = card_get(boot, rank, &card);
+	int rc = app_boot_take(boot, rank, "boot.watch", &card, sizeof(card), BOOT_TIMEOUT_MS);
 
+	if (rc == -ETIMEDOUT)
+		app_boot_lose(boot, rank);
 	if (rc != 0)
 		return rc;
 	switch (app_watch_add(boot->watch, rank, &card)) {
@@ -330,8 +251,7 @@ app_boot_look(struct app_boot *boot, uint64_t now_ns)
 bool
 app_boot_gone(const struct app_boot *boot, uint32_t rank)
 {
-	return boot->lost[rank] != 0 ||
-		(boot->watch != NULL && boot->watch->peer[rank].gone);
+	return boot->lost[rank] != 0 || (boot->watch != NULL && boot->watch->peer[rank].gone);
 }
 
 void
@@ -447,8 +367,7 @@ get_once(struct app_boot *boot, struct patience *p, const char *key, void **buf,
 	fresh = boot->round != 0 || p->asked;
 	p->asked = true;
 	wait_share(w);
-	if (PMIx_Get_nb(&proc, key, &w->info, fresh, get_answer, w) !=
-		PMIX_SUCCESS) {
+	if (PMIx_Get_nb(&proc, key, &w->info, fresh, get_answer, w) != PMIX_SUCCESS) {
 		free(w);
 		return -ENOENT;
 	}

@@ -19,26 +19,30 @@ app_driver_choose(void)
 }
 
 /**
- * The same for a program without a peer, which uses no device; but one that was named must open.
+ * The same, and a device that was named must open, also if a program without a peer uses none.
  *
+ * @param info
+ *   Any device must open: what it is. NULL: only one that was named.
  * @return
  *   0, or an exit code after a line.
  */
 static inline int
-app_driver_check(const char *device)
+app_driver_check(const char *device, struct crpc_rdma_info *info)
 {
 	const struct crpc_rdma_conf conf = {.device = device};
 	struct crpc_rdma *dev;
 
 	if (app_driver_choose() != 0)
 		return APP_EXIT_USAGE;
-	if (device == NULL)
+	if (device == NULL && info == NULL)
 		return 0;
 	dev = crpc_rdma_open(&conf);
 	if (dev == NULL)
 		return app_fail("--device %s: %s; give an active device, or start under "
 				"usertools/soft-mlx5, the software one",
-			device, crpc_log_last());
+			device != NULL ? device : "(any)", crpc_log_last());
+	if (info != NULL)
+		crpc_rdma_info_get(dev, info);
 	crpc_rdma_close(dev);
 	return 0;
 }

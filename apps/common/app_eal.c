@@ -1,16 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include <dirent.h>
-#include <fcntl.h>
-#include <glob.h>
-#include <poll.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/pidfd.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <rte_config.h>
@@ -57,13 +49,13 @@ app_args_answer(const char *name, int argc, char **argv, void (*help)(int argc, 
 	static char log[] = "--log-level=lib.eal:4", eal_help[] = "--help";
 	char *eal[] = {argv[0], log, eal_help, NULL};
 
-	if (app_opt_has("eal-help", argc - 1, argv + 1)) {
+	if (app_opt_find("eal-help", argc - 1, argv + 1) != NULL) {
 		rte_eal_init(3, eal); /* Prints it and exits. */
 		return true;
 	}
 	if (!app_env_answer(name, argc, argv, help))
 		return false;
-	if (app_opt_has("version", argc - 1, argv + 1))
+	if (app_opt_find("version", argc - 1, argv + 1) != NULL)
 		return true;
 	printf("%s --eal-help lists the EAL arguments, which come before the --.\n", name);
 	return true;
@@ -240,101 +232,6 @@ lcores_text(const cpu_set_t *set, char *buf, size_t len)
 				id++;
 }
 
-/* The prefix of our own choice, "crpc.<pid>": it names a folder that the EAL makes and leaves. */
-#define RUNTIME_PREFIX "crpc."
-static char runtime_prefix[32];
-static bool started;
-
-/* Remove a runtime folder and the sockets in it. */
-static void
-remove_dir(const char *path)
-{
-	int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *e;
-
-	if (dir == NULL) {
-		if (fd >= 0)
-			close(fd);
-		return;
-	}
-	while ((e = readdir(dir)) != NULL)
-		if (e->d_name[0] != '.')
-			unlinkat(fd, e->d_name, 0);
-	closedir(dir);
-	rmdir(path);
-}
-
-/*
- * Dead, or dead and not waited for, which it stays where the first process of a container does not
- * wait for orphans.
- */
-static bool
-is_dead(pid_t pid)
-{
-	struct pollfd process = {.fd = pidfd_open(pid, 0), .events = POLLIN};
-	bool dead = process.fd < 0 ? kill(pid, 0) != 0 && errno == ESRCH
-				   : poll(&process, 1, 0) == 1;
-
-	if (process.fd >= 0)
-		close(process.fd);
-	return dead;
-}
-
-/*
- * Whether a process serves the telemetry socket in a runtime folder. A pid says nothing of one
- * in another pid namespace, such as a container that has this folder's parent too.
- */
-static bool
-is_served(const char *path)
-{
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-	int n = snprintf(addr.sun_path, sizeof(addr.sun_path), "%s/dpdk_telemetry.v2", path);
-	int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	bool served = fd < 0 || n >= (int)sizeof(addr.sun_path) ||
-		connect(fd, (const struct sockaddr *)&addr, sizeof(addr)) == 0 ||
-		(errno != ENOENT && errno != ECONNREFUSED);
-
-	if (fd >= 0)
-		close(fd);
-	return served;
-}
-
-/* Our own folder, and those of processes that were killed. */
-static void
-remove_runtime_dirs(bool own)
-{
-	char pattern[256], *slash, *digits;
-	const char *path;
-	glob_t found;
-	long pid;
-
-	snprintf(pattern, sizeof(pattern), "%s", rte_eal_get_runtime_dir());
-	slash = strrchr(pattern, '/');
-	if (runtime_prefix[0] == '\0' || slash == NULL || strcmp(slash + 1, runtime_prefix) != 0)
-		return;
-	digits = slash + 1 + strlen(RUNTIME_PREFIX);
-	*digits = '\0';
-	if (strpbrk(pattern, "*?[\\") != NULL)
-		return;
-	snprintf(digits, 2, "*");
-	glob(pattern, 0, NULL, &found);
-	for (size_t i = 0; i < found.gl_pathc; i++) {
-		path = found.gl_pathv[i];
-		pid = atol(path + (digits - pattern));
-		if (pid == getpid() ? own : pid > 0 && is_dead((pid_t)pid) && !is_served(path))
-			remove_dir(path);
-	}
-	globfree(&found);
-}
-
-/* Runs after the EAL's own exit handlers. */
-static void
-remove_own_dir(void)
-{
-	remove_runtime_dirs(true);
-}
-
 static void
 eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args *out)
 {
@@ -353,10 +250,6 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 		 * Without hugepages the EAL refuses --in-memory, but keeps nothing in files either.
 		 */
 		eal_add(out, no_huge ? "--no-shconf" : "--in-memory");
-		snprintf(runtime_prefix, sizeof(runtime_prefix), RUNTIME_PREFIX "%ld",
-			(long)getpid());
-		eal_add(out, "--file-prefix");
-		eal_add(out, runtime_prefix);
 	}
 	if (!EAL_HAS(args, "--no-pci", "-a", "--allow", "-b", "--block"))
 		eal_add(out, "--no-pci");
@@ -370,6 +263,8 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 		eal_add(out, "64");
 	}
 }
+
+static bool started;
 
 int
 app_eal_start(const struct app_args *args, const cpu_set_t *set)
@@ -387,7 +282,6 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 		return app_fail_once("%d EAL arguments were given; give at most %d",
 			args->eal_argc - 1, EAL_ARGS_MAX - 1);
 	eal_complete(args, set, &eal);
-	atexit(remove_own_dir);
 	captured = capture_begin(&capture);
 	rc = rte_eal_init(eal.argc, eal.argv);
 	if (captured)
@@ -395,7 +289,6 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 	if (rc < 0)
 		return eal_refused(args, text, EAL_HAS(args, "--no-huge"));
 	started = true;
-	remove_runtime_dirs(false);
 	crpc_log_set_sink(log_to_eal, CRPC_LOG_DEBUG);
 	crpc_mem_eal_start();
 	return 0;
@@ -406,8 +299,6 @@ app_eal_stop(void)
 {
 	if (!started)
 		return;
-	/* The folder's name is gone with the EAL. The telemetry socket in it may be open still. */
-	remove_runtime_dirs(true);
 	crpc_mem_eal_stop();
 	rte_eal_cleanup();
 }

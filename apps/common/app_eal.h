@@ -55,10 +55,7 @@ bool app_eal_has_lcores(const struct app_args *args);
  */
 int app_eal_start(const struct app_args *args, const cpu_set_t *set);
 
-/**
- * End the EAL, if it was started, and remove its runtime folder: before anything that may hang at a
- * launcher's end.
- */
+/** End the EAL, if it was started: before anything that may hang at a launcher's end. */
 void app_eal_stop(void);
 
 /** With --mem-report, once: print where the memory lies that the datapath has now. */

@@ -4,48 +4,28 @@
 
 /**
  * @file
- * Messages between two ranks, by notifications of copyrpc over a connection of their own.
+ * Bytes between two processes, by a socket: between two ranks a TCP connection, whose address and
+ * secret they exchange through PMIx.
  *
- * Both send and receive in the same order, so neither is ever more than one message ahead.
  * Threads: one.
  */
 
+#include <sys/types.h>
+
 #include "app_boot.h"
-
-/** Bytes of a message at most. */
-#define APP_LINK_MAX 8192
-
-struct app_link;
 
 /**
  * Connect to the other rank, which does the same.
  *
- * @param device
- *   RDMA device; NULL: the first one.
  * @return
- *   0, or an exit code after a line.
+ *   A descriptor, which the caller closes, or -errno.
  */
-int app_link_open(struct app_link **link, struct app_boot *boot, const char *device);
+int app_link_open(struct app_boot *boot);
 
-/** NULL is fine. */
-void app_link_close(struct app_link *k);
+/** Send bytes; waits for room. @return 0 or -errno: the peer is lost. */
+int app_link_send(int fd, const void *msg, size_t len);
 
-/** Begin to send a message: 0 or -errno. */
-int app_link_send(struct app_link *k, const void *msg, size_t len);
-
-/**
- * Receive the next message, once what was sent has arrived.
- *
- * @return
- *   0; -EAGAIN: call again; -EPROTO: it has another length; -ECONNRESET and others: the peer is
- *   lost.
- */
-int app_link_recv(struct app_link *k, void *msg, size_t len);
-
-/** Between calls of app_link_recv() that give -EAGAIN. */
-void app_link_idle(struct app_link *k);
-
-/** Rate of the device's port, GB/s; 0: unknown. */
-double app_link_port_gbps(const struct app_link *k);
+/** Receive what is there. @return bytes, 0: nothing yet; -errno: the peer is lost. */
+ssize_t app_link_recv(int fd, void *buf, size_t len);
 
 #endif

@@ -228,39 +228,9 @@ opt_set(const struct app_opt *opt, const char *text)
 		"--%s takes no value, but '%s' was given; leave it out", opt->name, text);
 }
 
-/* What options were called before version 0.2. */
-static const struct {
-	const char *was, *is;
-} renamed[] = {
-	{"check", "verify"},
-	{"inflight", "depth"},
-	{"key-sizes", "key-size"},
-	{"max-size-kb", "size"},
-	{"max-transfer-size-mb", "size"},
-	{"min-size-kb", "size"},
-	{"msg-size", "size"},
-	{"num-iterations", "count"},
-	{"num-lookups", "count"},
-	{"num-segments", "segments"},
-	{"num-transfers", "count"},
-	{"passes", "repeat"},
-	{"qd", "depth"},
-	{"segment-size-mb", "size"},
-	{"transfer-size-kb", "size"},
-	{"value-sizes", "value-size"},
-	{"verify-data", "verify"},
-};
-
 static int
-refuse(const struct app_opt *opts, size_t n, const char *arg)
+refuse(const char *arg)
 {
-	const char *value;
-
-	for (size_t i = 0; i < CRPC_DIM(renamed); i++)
-		for (size_t k = 0; k < n && opt_match(arg, renamed[i].was, &value); k++)
-			if (strcmp(opts[k].name, renamed[i].is) == 0)
-				return app_fail_once("--%s has another name since 0.2; use --%s",
-					renamed[i].was, renamed[i].is);
 	return app_fail_once("unknown option '%s'; --help lists the options", arg);
 }
 
@@ -281,7 +251,7 @@ app_opt_parse_first(const struct app_opt *opts, size_t n, int argc, char *const 
 			if (opt_match(**argv, opts[k].name, &value))
 				break;
 		if (k == n)
-			return refuse(opts, n, **argv);
+			return refuse(**argv);
 		if (value == NULL && opts[k].type == APP_OPT_FLAG) {
 			*(bool *)opts[k].dest = true;
 			continue;
@@ -305,7 +275,7 @@ app_opt_parse(const struct app_opt *opts, size_t n, int argc, char *const *argv)
 	char *const *end = argv + argc;
 	int rc = app_opt_parse_first(opts, n, argc, &argv);
 
-	return rc != 0 || argv == end ? rc : refuse(opts, n, *argv);
+	return rc != 0 || argv == end ? rc : refuse(*argv);
 }
 
 const char *
@@ -316,22 +286,11 @@ app_opt_find(const char *name, int argc, char *const *argv)
 	for (int i = 0; i < argc; i++) {
 		if (!opt_match(argv[i], name, &value))
 			continue;
-		if (value == NULL && i + 1 < argc)
-			value = argv[i + 1];
+		if (value == NULL)
+			value = i + 1 < argc ? argv[i + 1] : "";
 		found = value;
 	}
 	return found;
-}
-
-bool
-app_opt_has(const char *name, int argc, char *const *argv)
-{
-	const char *value;
-
-	for (int i = 0; i < argc; i++)
-		if (opt_match(argv[i], name, &value))
-			return true;
-	return false;
 }
 
 bool

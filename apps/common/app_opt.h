@@ -215,7 +215,7 @@ int app_opt_parse_first(const struct app_opt *opts, size_t n, int argc, char *co
  * The last value given to one option, before the rest is parsed.
  *
  * @return
- *   The value; NULL if the option does not occur or has no value.
+ *   The value, which is empty if none follows; NULL: the option does not occur.
  */
 const char *app_opt_find(const char *name, int argc, char *const *argv);
 
@@ -230,9 +230,6 @@ const char *app_opt_find(const char *name, int argc, char *const *argv);
  *   False: no number is there, or it is too large.
  */
 bool app_opt_number(const char **at, bool bytes, uint64_t *v);
-
-/** True if `--name` occurs. */
-bool app_opt_has(const char *name, int argc, char *const *argv);
 
 /**
  * Print each option with its range and its default, within 80 columns. The default is what its dest

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <arpa/inet.h>
 #include <math.h>
+#include <poll.h>
+#include <sched.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <rte_launch.h>
@@ -12,11 +16,21 @@
 #include "app_party.h"
 #include "app_stop.h"
 #include "crpc_clock.h"
+#include "crpc_file.h"
 #include "crpc_shm.h"
 
 #define OVER    1u
 #define FAILED  2u
 #define LOOK_NS 1000000u
+/* Bytes that are sent before the peer's are received: any socket has room for them. */
+#define PIECE 8192u
+/* Looks for bytes before the thread sleeps, each time for so long. */
+#define SPINS    2000
+#define SLEEP_MS 10
+/* Longer than the peer may be busy with a slice, or with proving a gigabyte. */
+#define WAIT_NS UINT64_C(150000000000)
+/* How a second process ended is known shortly after its sockets are closed. */
+#define ENDED_MS 100
 /* The segment in which two ranks of a host play the ping-pong. */
 #define KIND      CRPC_SHM_KIND('A', 'P', 'P', 'C')
 #define AT        4096
@@ -78,24 +92,50 @@ lost(struct app_party *p, int rc)
 		app_note("rank %d is lost: %s", !p->side, strerror(-rc));
 	else if (!p->stop && p->side == 0)
 		app_note("%s",
-			app_process_alive(p->process) ? strerror(-rc)
-						      : p->process->why);
+			app_process_ended(p->process, ENDED_MS) ? p->process->why : strerror(-rc));
 	p->stop = p->lost = true;
 	return rc;
 }
 
+/* Nothing has come for this long: sleep, unless nothing can come any more. */
 static int
-message_send(struct app_party *p, const void *msg, size_t len)
+piece_await(struct app_party *p, uint64_t begin_ns)
 {
-	return p->process != NULL ? app_process_send(p->process, msg, len)
-				  : app_link_send(p->link, msg, len);
+	struct pollfd in = {.fd = p->sock, .events = POLLIN};
+	uint64_t now = crpc_clock_ns();
+
+	if (p->place == APP_PLACE_RANK) {
+		app_boot_look(&p->boot, now);
+		if (app_boot_gone(&p->boot, 1 - p->boot.rank))
+			return -ECONNRESET;
+	}
+	/* Side 0 may wait for whoever reads its output. */
+	if (p->side == 0 && now - begin_ns > WAIT_NS)
+		return -ETIMEDOUT;
+	poll(&in, 1, SLEEP_MS);
+	return 0;
 }
 
 static int
-message_recv(struct app_party *p, void *msg, size_t len)
+piece_recv(struct app_party *p, uint8_t *to, size_t len)
 {
-	return p->process != NULL ? app_process_recv(p->process, msg, len)
-				  : app_link_recv(p->link, msg, len);
+	uint64_t begin_ns = crpc_clock_ns();
+	uint32_t spins = 0;
+	ssize_t n;
+	int rc = 0;
+
+	while (len > 0 && rc == 0) {
+		n = app_link_recv(p->sock, to, len);
+		if (n < 0)
+			return (int)n;
+		to += n;
+		len -= (size_t)n;
+		if (n == 0 && ++spins < SPINS)
+			sched_yield();
+		else if (n == 0)
+			rc = piece_await(p, begin_ns);
+	}
+	return rc;
 }
 
 int
@@ -107,15 +147,10 @@ app_party_swap(struct app_party *p, const void *mine, void *theirs, size_t len)
 	if (p->stop)
 		return -ECANCELED;
 	for (size_t at = 0; app_party_apart(p) && at < len && rc == 0; at += n) {
-		n = crpc_min(len - at, (size_t)APP_LINK_MAX);
-		rc = message_send(p, (const uint8_t *)mine + at, n);
-		while (rc == 0 && (rc = message_recv(p, (uint8_t *)theirs + at, n)) == -EAGAIN) {
-			rc = 0;
-			if (p->process != NULL)
-				app_process_idle(p->process);
-			else
-				app_link_idle(p->link);
-		}
+		n = crpc_min(len - at, (size_t)PIECE);
+		rc = app_link_send(p->sock, (const uint8_t *)mine + at, n);
+		if (rc == 0)
+			rc = piece_recv(p, (uint8_t *)theirs + at, n);
 	}
 	return rc == 0 ? 0 : lost(p, rc);
 }
@@ -163,27 +198,32 @@ app_party_fail(struct app_party *p, int side)
 int
 app_party_over(struct app_party *p, int side, int rc)
 {
-	uint32_t over = rc < 0 ? FAILED : OVER;
+	uint8_t over = rc < 0 ? FAILED : OVER;
 	int err = 0;
 
 	crpc_store_release(&p->flag[side].over, over); /* R72 */
 	if (p->place == APP_PLACE_RANK && p->stop)
 		return -ECANCELED;
 	if (p->place == APP_PLACE_RANK)
-		err = message_send(p, &over, sizeof(over));
+		err = app_link_send(p->sock, &over, sizeof(over));
 	return err == 0 ? 0 : lost(p, err);
 }
 
-/* A second process that died says nothing; asked for now and then, as that is a system call. */
-static int
-process_look(struct app_party *p)
+/* What a rank sent when it was over; whether a second process lives, which leaves a flag. */
+static ssize_t
+peer_look(struct app_party *p, uint8_t *over)
 {
 	uint64_t now = crpc_clock_ns();
+	ssize_t n;
 
-	if (now - p->looked_ns < LOOK_NS)
+	if (now - p->looked_ns < LOOK_NS) /* These are system calls. */
 		return 0;
 	p->looked_ns = now;
-	return app_process_alive(p->process) ? 0 : lost(p, -ECONNRESET);
+	if (p->place == APP_PLACE_PROCESS)
+		return recv(p->sock, over, 1, MSG_PEEK | MSG_DONTWAIT) == 0 ? -ECONNRESET : 0;
+	n = app_link_recv(p->sock, over, 1);
+	app_boot_look(&p->boot, now);
+	return n == 0 && app_boot_gone(&p->boot, 1 - p->boot.rank) ? -ECONNRESET : n;
 }
 
 int
@@ -191,14 +231,14 @@ app_party_look(struct app_party *p, int side)
 {
 	_Atomic uint32_t *flag = &p->flag[!side].over;
 	uint32_t over = crpc_load_acquire(flag); /* A72 pairs with R72 */
-	int rc;
+	uint8_t came;
+	ssize_t n;
 
-	if (p->process != NULL && over == 0)
-		return process_look(p);
-	if (p->place == APP_PLACE_RANK && over == 0) {
-		rc = message_recv(p, &over, sizeof(over));
-		if (rc != 0)
-			return rc == -EAGAIN ? 0 : lost(p, rc);
+	if (app_party_apart(p) && over == 0) {
+		n = peer_look(p, &came);
+		if (n <= 0)
+			return n == 0 ? 0 : lost(p, (int)n);
+		over = came == FAILED ? FAILED : OVER;
 		crpc_store_relaxed(flag, over);
 	}
 	return over == FAILED ? -EIO : (int)over;
@@ -310,6 +350,34 @@ cards_swap(struct app_party *p, struct card card[APP_SIDES])
 	return 0;
 }
 
+/* The device that two ranks need, and its port's rate: the kernel has "100 Gb/sec (4X EDR)". */
+static int
+device_check(struct app_party *p, const char *device)
+{
+	struct crpc_rdma_info info;
+	int rc = app_driver_check(device, &info);
+	char path[160];
+
+	if (rc != 0 || p->one_host)
+		return rc;
+	snprintf(
+		path, sizeof(path), "/sys/class/infiniband/%s/ports/%u/rate", info.name, info.port);
+	p->port_gbps = (double)crpc_max(__crpc_file_number(path), 0) / 8;
+	return 0;
+}
+
+/* The address of ours that the connection of two ranks has. */
+static void
+ip_find(struct app_party *p)
+{
+	struct sockaddr_in in = {.sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	socklen_t len = sizeof(in);
+
+	if (p->place == APP_PLACE_RANK)
+		getsockname(p->sock, (struct sockaddr *)&in, &len);
+	inet_ntop(AF_INET, &in.sin_addr, p->ip, sizeof(p->ip));
+}
+
 /* Each rank one side, on its first lcore: 0, or an exit code. */
 static int
 ranks_meet(struct app_party *p, const char *device)
@@ -320,7 +388,17 @@ ranks_meet(struct app_party *p, const char *device)
 	p->place = APP_PLACE_RANK;
 	p->side = (int)p->boot.rank;
 	p->one_host = p->boot.local_size == APP_SIDES;
-	rc = app_link_open(&p->link, &p->boot, device);
+	app_fail_hold(true);
+	rc = app_boot_agree(&p->boot, "app.device", device_check(p, device));
+	if (rc != 0)
+		return rc;
+	app_fail_hold(true);
+	p->sock = app_link_open(&p->boot);
+	rc = p->sock >= 0 ? 0
+			  : app_fail("the other rank cannot be connected by TCP: %s; check the "
+				     "network between the hosts, start both again",
+				    strerror(-p->sock));
+	rc = app_boot_agree(&p->boot, "app.meet", rc);
 	if (rc == 0)
 		rc = cards_swap(p, card);
 	if (rc != 0)
@@ -331,7 +409,7 @@ ranks_meet(struct app_party *p, const char *device)
 	else
 		snprintf(p->lcores, sizeof(p->lcores), "%.63s:%d,%.63s:%d", card[0].host,
 			card[0].cpu, card[1].host, card[1].cpu);
-	p->port_gbps = p->one_host ? 0 : app_party_max(p, app_link_port_gbps(p->link));
+	p->port_gbps = app_party_max(p, p->port_gbps);
 	/* All that is printed but causes of failures is the same in both. */
 	if (p->side != 0 && freopen("/dev/null", "w", stdout) == NULL)
 		return app_fail("/dev/null: %s", strerror(errno));
@@ -359,7 +437,8 @@ party_end(struct app_party *p)
 		crpc_shm_free(p->segment);
 	else
 		crpc_shm_detach(p->segment);
-	app_link_close(p->link);
+	if (p->place == APP_PLACE_RANK && p->sock > 0)
+		close(p->sock);
 	app_eal_stop();
 	app_process_end(p->process);
 	app_boot_close(&p->boot);
@@ -385,7 +464,7 @@ app_party_start(struct app_party *p, const struct app_args *args, const char *de
 	}
 	if (p->boot.size == 1)
 		lcores_find(p);
-	rc = p->boot.size == 1 ? app_driver_check(device) : ranks_meet(p, device);
+	rc = p->boot.size == 1 ? app_driver_check(device, NULL) : ranks_meet(p, device);
 	if (rc != 0)
 		party_end(p);
 	return rc;
@@ -433,6 +512,7 @@ app_party_start_process(struct app_party *p, const struct app_args *args)
 	rc = p->side == 0 ? first_start(p, args) : 0;
 	p->place = APP_PLACE_PROCESS;
 	p->one_host = true;
+	p->sock = p->process->link[p->side];
 	p->flag = p->process->shared->flag;
 	p->court = &p->process->shared->court;
 	rc = agree(p, "party.process", rc);
@@ -466,6 +546,7 @@ app_party_run(struct app_party *p, const struct app_bench *b)
 	int rc = 0;
 
 	app_fail_hold(true);
+	ip_find(p);
 	if (b->json != NULL && app_party_plays(p, 0)) {
 		p->out.json = app_json_open("json", b->json);
 		rc = p->out.json == NULL ? APP_EXIT_USAGE : 0;

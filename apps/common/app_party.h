@@ -32,7 +32,6 @@
 
 #define APP_SIDES 2
 
-struct app_link;
 struct crpc_shm;
 
 /** Where side 1 runs. */
@@ -49,6 +48,7 @@ struct app_party {
 	bool stop;        /**< The run ends early, as both sides know: interrupted, or lost. */
 	bool lost;        /**< The peer is. */
 	long id;          /**< Processes: the same in both, unique on this host. */
+	char ip[16];      /**< Ours, by which the peer reaches us. */
 	char lcores[160]; /**< Of both sides, as text. */
 	double port_gbps; /**< Two hosts: rate of the device's port, GB/s; 0: unknown. */
 	struct app_out out;
@@ -62,8 +62,8 @@ struct app_party {
 	struct app_court own_court;
 	uint64_t looked_ns;       /* Whether the second process lives. */
 	struct crpc_shm *segment; /* With the ranks' court. */
-	struct app_link *link;
-	unsigned int second; /* Lcore. */
+	int sock;                 /* To the peer, if the sides are apart. */
+	unsigned int second;      /* Lcore. */
 	double line_ns;
 	_Atomic uint32_t arrived, phase;
 };
@@ -75,7 +75,7 @@ typedef int (*app_side_fn)(void *arg, int side);
  * Start the EAL, find the other side, catch signals (app_stop.h).
  *
  * @param device
- *   RDMA device over which two ranks meet; NULL: the first one.
+ *   RDMA device that the lanes of two ranks use; NULL: the first one.
  * @return
  *   0, or an exit code after a line.
  */

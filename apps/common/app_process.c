@@ -16,26 +16,7 @@
 #include "crpc_idle.h"
 
 #define END_MS 5000
-/* Longer than the peer may be busy with a slice. */
-#define WAIT_NS UINT64_C(150000000000)
-#define SPINS   2000
-#define NAP_NS  50000
-
-/* Messages of one process. It is at most one ahead, so the peer has taken the last but one. */
-struct box {
-	_Atomic uint32_t sent crpc_aligned(CRPC_CACHE_GUARD);
-	struct {
-		uint32_t len;
-		uint8_t bytes[APP_PROCESS_MAX];
-	} msg[2];
-};
-
-/* Memory of both. */
-struct app_process_memory {
-	struct app_shared shared;
-	struct box box[2];
-	_Atomic uint32_t ended[2];
-};
+#define NAP_NS 50000
 
 /* ---- the second process ---- */
 
@@ -59,6 +40,7 @@ second_begin(struct app_process *p)
 	p->side = 1;
 	p->pid[1] = getpid();
 	close(p->sock[0]);
+	close(p->link[0]);
 	sigaction(SIGTERM, &on, NULL);
 	signal(SIGINT, SIG_IGN);
 	signal(SIGPIPE, SIG_IGN);
@@ -74,50 +56,57 @@ app_process_start(void)
 {
 	struct app_process *p = calloc(1, sizeof(*p));
 	const struct timeval limit = {.tv_sec = END_MS / 1000};
-	int err;
 
 	if (p == NULL)
 		return NULL;
-	p->m = mmap(NULL, sizeof(*p->m), PROT_READ | PROT_WRITE,
+	p->shared = mmap(NULL, sizeof(*p->shared), PROT_READ | PROT_WRITE,
 		MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-	if (p->m == MAP_FAILED)
+	if (p->shared == MAP_FAILED)
 		goto err_process;
-	p->shared = &p->m->shared;
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, p->sock) != 0)
 		goto err_map;
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, p->link) != 0)
+		goto err_sock;
 	setsockopt(p->sock[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
 	fflush(NULL);
 	p->pid[0] = getpid();
 	p->pid[1] = fork();
 	if (p->pid[1] < 0)
-		goto err_sock;
-	if (p->pid[1] == 0)
+		goto err_link;
+	if (p->pid[1] == 0) {
 		second_begin(p);
-	else
-		close(p->sock[1]);
+		return p;
+	}
+	close(p->sock[1]);
+	close(p->link[1]);
 	return p;
 
+err_link:
+	close(p->link[0]);
+	close(p->link[1]);
 err_sock:
-	err = errno;
 	close(p->sock[0]);
 	close(p->sock[1]);
-	errno = err;
 err_map:
-	munmap(p->m, sizeof(*p->m));
+	munmap(p->shared, sizeof(*p->shared));
 err_process:
 	free(p);
 	return NULL;
 }
 
 bool
-app_process_alive(struct app_process *p)
+app_process_ended(struct app_process *p, uint32_t wait_ms)
 {
+	uint64_t end = crpc_clock_ns() + wait_ms * UINT64_C(1000000);
 	int status;
 
-	if (p->gone || p->side == 1)
-		return !p->gone && getppid() == p->pid[0];
-	if (waitpid(p->pid[1], &status, WNOHANG) != p->pid[1])
+	if (p->gone)
 		return true;
+	while (waitpid(p->pid[1], &status, WNOHANG) != p->pid[1]) {
+		if (crpc_clock_ns() >= end)
+			return false;
+		crpc_nap(NAP_NS);
+	}
 	p->gone = true;
 	if (WIFSIGNALED(status))
 		snprintf(p->why, sizeof(p->why), "the second process was ended by signal %d (%s)",
@@ -125,82 +114,23 @@ app_process_alive(struct app_process *p)
 	else
 		snprintf(p->why, sizeof(p->why), "the second process ended with code %d",
 			WEXITSTATUS(status));
-	return false;
+	return true;
 }
 
 void
 app_process_end(struct app_process *p)
 {
-	uint64_t end = crpc_clock_ns() + END_MS * UINT64_C(1000000);
-
 	if (p == NULL)
 		return;
-	crpc_store_release(&p->m->ended[p->side], 1); /* R54 */
 	crpc_store_release(&p->shared->flag[p->side].over, 1);
-	while (p->side == 0 && app_process_alive(p) && crpc_clock_ns() < end)
-		crpc_nap(NAP_NS);
-	if (p->side == 0 && !p->gone) {
+	close(p->link[p->side]);
+	close(p->sock[p->side]);
+	if (p->side == 0 && !app_process_ended(p, END_MS)) {
 		kill(p->pid[1], SIGKILL);
 		waitpid(p->pid[1], NULL, 0);
 	}
-	close(p->sock[p->side]);
-	munmap(p->m, sizeof(*p->m));
+	munmap(p->shared, sizeof(*p->shared));
 	free(p);
-}
-
-int
-app_process_send(struct app_process *p, const void *msg, size_t len)
-{
-	struct box *b = &p->m->box[p->side];
-	uint32_t sent = crpc_load_relaxed(&b->sent);
-
-	b->msg[sent % 2].len = (uint32_t)len;
-	memcpy(b->msg[sent % 2].bytes, msg, len);
-	crpc_store_release(&b->sent, sent + 1); /* R53 */
-	return 0;
-}
-
-/* Nothing has come: whether something still may. */
-static int
-recv_nothing(struct app_process *p)
-{
-	if (p->spins < SPINS)
-		return -EAGAIN;
-	if (p->since_ns == 0)
-		p->since_ns = crpc_clock_ns();
-	if (!app_process_alive(p))
-		return -ECONNRESET;
-	/* The first process may wait for whoever reads its output. */
-	if (p->side == 1 || crpc_clock_ns() - p->since_ns < WAIT_NS)
-		return -EAGAIN;
-	return -ETIMEDOUT;
-}
-
-int
-app_process_recv(struct app_process *p, void *msg, size_t len)
-{
-	uint32_t ended = crpc_load_acquire(&p->m->ended[!p->side]); /* A54 pairs with R54 */
-	struct box *b = &p->m->box[!p->side];
-	uint32_t slot = p->taken % 2;
-
-	if (crpc_load_acquire(&b->sent) == p->taken) /* A53 pairs with R53 */
-		return ended != 0 ? -ECONNRESET : recv_nothing(p);
-	p->taken++;
-	p->spins = 0;
-	p->since_ns = 0;
-	if (b->msg[slot].len != len)
-		return -EPROTO;
-	memcpy(msg, b->msg[slot].bytes, len);
-	return 0;
-}
-
-void
-app_process_idle(struct app_process *p)
-{
-	if (p->spins++ < SPINS)
-		crpc_pause();
-	else
-		crpc_nap(NAP_NS);
 }
 
 /* ---- descriptors ---- */

@@ -26,44 +26,24 @@ inode_of(const char *path)
 	return stat(path, &st) == 0 ? (uint64_t)st.st_ino : 0;
 }
 
-uint32_t
-app_watch_addresses(uint32_t *addr, uint32_t max)
+/* IPv4 addresses of this host that others may know it by. */
+static void
+addresses_write(struct app_watch_card *card)
 {
 	struct ifaddrs *list;
 	struct sockaddr_in in;
-	uint32_t n = 0;
 
 	if (getifaddrs(&list) != 0)
-		return 0;
-	for (struct ifaddrs *at = list; at != NULL && n < max; at = at->ifa_next) {
+		return;
+	for (struct ifaddrs *at = list; at != NULL && card->addrs < APP_WATCH_ADDRS;
+		at = at->ifa_next) {
 		if (at->ifa_addr == NULL || at->ifa_addr->sa_family != AF_INET ||
 			(at->ifa_flags & (IFF_UP | IFF_LOOPBACK)) != IFF_UP)
 			continue;
 		memcpy(&in, at->ifa_addr, sizeof(in));
-		addr[n++] = in.sin_addr.s_addr;
+		card->addr[card->addrs++] = in.sin_addr.s_addr;
 	}
 	freeifaddrs(list);
-	return n;
-}
-
-/* Where others connect to. Without one they cannot watch us from other hosts, which they find. */
-static void
-listen_start(struct app_watch *w)
-{
-	struct sockaddr_in in = {.sin_family = AF_INET};
-	socklen_t len = sizeof(in);
-
-	w->listener = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (w->listener < 0)
-		return;
-	if (bind(w->listener, (struct sockaddr *)&in, len) == 0 &&
-		listen(w->listener, (int)w->peers) == 0 &&
-		getsockname(w->listener, (struct sockaddr *)&in, &len) == 0) {
-		w->card.port = in.sin_port;
-		return;
-	}
-	close(w->listener);
-	w->listener = -1;
 }
 
 static void
@@ -79,7 +59,28 @@ card_write(struct app_watch_card *card)
 	card->pid_ns = inode_of("/proc/self/ns/pid");
 	card->net_ns = inode_of("/proc/self/ns/net");
 	card->pid = getpid();
-	card->addrs = (uint16_t)app_watch_addresses(card->addr, APP_WATCH_ADDRS);
+	addresses_write(card);
+}
+
+int
+app_watch_listen(struct app_watch_card *card, uint32_t callers)
+{
+	struct sockaddr_in in = {.sin_family = AF_INET};
+	socklen_t len = sizeof(in);
+	const int on = 1; /* Connections inherit it. */
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	card_write(card);
+	if (fd < 0)
+		return -1;
+	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0 &&
+		bind(fd, (struct sockaddr *)&in, len) == 0 && listen(fd, (int)callers) == 0 &&
+		getsockname(fd, (struct sockaddr *)&in, &len) == 0) {
+		card->port = in.sin_port;
+		return fd;
+	}
+	close(fd);
+	return -1;
 }
 
 struct app_watch *
@@ -101,8 +102,7 @@ app_watch_create(uint32_t peers)
 	}
 	for (uint32_t i = 0; i < peers; i++)
 		w->fd[i] = (struct pollfd){.fd = -1, .events = POLLIN};
-	card_write(&w->card);
-	listen_start(w);
+	w->listener = app_watch_listen(&w->card, peers);
 	return w;
 }
 
@@ -125,18 +125,18 @@ app_watch_free(struct app_watch *w)
 }
 
 static bool
-is_here(const struct app_watch *w, const struct app_watch_card *card)
+is_here(const struct app_watch_card *mine, const struct app_watch_card *card)
 {
-	return memcmp(card->boot_id, w->card.boot_id, sizeof(card->boot_id)) == 0 &&
-		card->boot_id[0] != 0 && card->pid_ns == w->card.pid_ns &&
-		card->net_ns == w->card.net_ns;
+	return memcmp(card->boot_id, mine->boot_id, sizeof(card->boot_id)) == 0 &&
+		card->boot_id[0] != 0 && card->pid_ns == mine->pid_ns &&
+		card->net_ns == mine->net_ns;
 }
 
 static bool
-is_ours(const struct app_watch *w, uint32_t addr)
+is_ours(const struct app_watch_card *mine, uint32_t addr)
 {
-	for (uint32_t i = 0; i < w->card.addrs; i++)
-		if (w->card.addr[i] == addr)
+	for (uint32_t i = 0; i < mine->addrs; i++)
+		if (mine->addr[i] == addr)
 			return true;
 	return false;
 }
@@ -172,30 +172,23 @@ is_connected(int fd)
 	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &err, &len) == 0 && err == 0;
 }
 
-bool
-app_watch_answers(uint32_t addr, uint16_t port)
-{
-	struct pollfd p = {.fd = connect_start(addr, port), .events = POLLOUT};
-	bool ok = p.fd >= 0 && poll(&p, 1, CONNECT_MS) == 1 && is_connected(p.fd);
-
-	if (p.fd >= 0)
-		close(p.fd);
-	return ok;
-}
-
-/* The first of the addresses that answers. */
-static int
-connect_any(const struct app_watch *w, const struct app_watch_card *card)
+int
+app_watch_connect(const struct app_watch_card *mine, const struct app_watch_card *card)
 {
 	struct pollfd fd[APP_WATCH_ADDRS];
+	const uint32_t loopback = htonl(INADDR_LOOPBACK), *addr = card->addr;
 	uint32_t n = 0, addrs = card->addrs;
 	int found = -1;
 
-	for (uint32_t i = 0; i < addrs && i < APP_WATCH_ADDRS; i++) {
-		if (is_ours(w, card->addr[i]))
+	if (is_here(mine, card)) {
+		addr = &loopback;
+		addrs = 1;
+	}
+	for (uint32_t i = 0; i < addrs && i < APP_WATCH_ADDRS && card->port != 0; i++) {
+		if (is_ours(mine, addr[i]))
 			continue;
 		fd[n] = (struct pollfd){
-			.fd = connect_start(card->addr[i], card->port), .events = POLLOUT};
+			.fd = connect_start(addr[i], card->port), .events = POLLOUT};
 		n += fd[n].fd >= 0;
 	}
 	for (uint32_t left = n; left > 0 && found < 0 && poll(fd, n, CONNECT_MS) > 0;) {
@@ -224,12 +217,12 @@ app_watch_add(struct app_watch *w, uint32_t peer, const struct app_watch_card *c
 
 	if (peer >= w->peers || w->fd[peer].fd >= 0)
 		return -EINVAL;
-	if (is_here(w, card)) {
+	if (is_here(&w->card, card)) {
 		fd = pidfd_open(card->pid, 0);
 		if (fd < 0)
 			return -errno;
 	} else {
-		fd = card->port == 0 ? -1 : connect_any(w, card);
+		fd = app_watch_connect(&w->card, card);
 		if (fd < 0)
 			return -EHOSTUNREACH;
 		w->peer[peer].tcp = true;

@@ -38,19 +38,33 @@
 
 /** What a process publishes about itself. */
 struct app_watch_card {
-	uint8_t boot_id[40];    /**< Of the kernel. */
+	uint8_t boot_id[40];     /**< Of the kernel. */
 	uint64_t pid_ns, net_ns; /**< Inodes of its namespaces. */
 	int32_t pid;
-	uint16_t port;          /**< Of its listener, in network order; 0: it has none. */
+	uint16_t port; /**< Of its listener, in network order; 0: it has none. */
 	uint16_t addrs;
 	uint32_t addr[APP_WATCH_ADDRS]; /**< IPv4, in network order. */
 };
 
-/** IPv4 addresses of this host that others may know it by, in network order: how many. */
-uint32_t app_watch_addresses(uint32_t *addr, uint32_t max);
+/**
+ * Take connections of others.
+ *
+ * @param card
+ *   Zeroed; filled with what they must know of us.
+ * @return
+ *   The listener, which the caller closes; -1: there is none, and none can connect.
+ */
+int app_watch_listen(struct app_watch_card *card, uint32_t callers);
 
-/** Whether somebody takes connections at an IPv4 address and port in network order. */
-bool app_watch_answers(uint32_t addr, uint16_t port);
+/**
+ * Connect to whoever published a card.
+ *
+ * @param mine
+ *   Our own card.
+ * @return
+ *   The connection, which does not block; -1: none of its addresses answers.
+ */
+int app_watch_connect(const struct app_watch_card *mine, const struct app_watch_card *card);
 
 /** A process that is watched. */
 struct app_watch_peer {

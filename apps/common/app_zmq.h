@@ -4,11 +4,9 @@
 
 /**
  * @file
- * Sockets of ZeroMQ, and how two sides find each other: in a process of the same host by a name or
- * by the loopback, on another host by the first address of the peer that answers.
+ * Sockets of ZeroMQ: by ipc with a name, or by tcp.
  */
 
-#include <stdbool.h>
 #include <stddef.h>
 
 /** What ZeroMQ opens and maps for a side; it aborts where it cannot. */
@@ -33,17 +31,14 @@ void app_zmq_end(void *context, void *a, void *b);
  *
  * @param name
  *   Unique on this host, for ipc; NULL: a free port of tcp.
- * @param hosts
- *   The peer may be on another host.
+ * @param ip
+ *   Ours, by which the peer reaches us by tcp.
  * @param addr
- *   For app_zmq_connect() of the peer.
+ *   For zmq_connect() of the peer.
  * @return
  *   0, or -EIO: app_zmq_why().
  */
-int app_zmq_bind(void *sock, const char *name, bool hosts, char *addr, size_t len);
-
-/** Connect a socket: 0; -EIO: app_zmq_why(); -EHOSTUNREACH: the peer answers at no address. */
-int app_zmq_connect(void *sock, const char *addr);
+int app_zmq_bind(void *sock, const char *name, const char *ip, char *addr, size_t len);
 
 /** Why the last call of ZeroMQ failed. */
 const char *app_zmq_why(void);

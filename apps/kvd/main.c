@@ -165,7 +165,7 @@ open_server(struct kvd *k)
 			.node = app_cores_node("/sys", app_eal_core_of(lcore)),
 			.lcore = (int)lcore};
 	}
-	if (conf.ranks == 1 ? app_driver_check(c->device) != 0 : app_driver_choose() != 0)
+	if (conf.ranks == 1 ? app_driver_check(c->device, NULL) != 0 : app_driver_choose() != 0)
 		return APP_EXIT_USAGE;
 	k->server = crpc_kv_server_create(&conf);
 	if (k->server == NULL)

@@ -48,8 +48,8 @@ server_open(struct app_lane *l, int side)
 	s->context = context_new(1);
 	s->router = app_zmq_socket(s->context, ZMQ_ROUTER, WAIT_MS);
 	if (s->router == NULL ||
-		app_zmq_bind(
-			s->router, name, false, (char *)l->addr[1].bytes, LANE_ADDR_MAX) != 0)
+		app_zmq_bind(s->router, name, l->party->ip, (char *)l->addr[1].bytes,
+			LANE_ADDR_MAX) != 0)
 		return app_lane_fail(l, -EIO, "ZeroMQ: %s", app_zmq_why());
 	return 0;
 }
@@ -115,7 +115,7 @@ clients_meet(struct app_lane *l, int side)
 	for (uint32_t i = 0; i < l->c->clients; i++) {
 		dealer = app_zmq_socket(cl->context, ZMQ_DEALER, WAIT_MS);
 		cl->item[i] = (zmq_pollitem_t){.socket = dealer, .events = ZMQ_POLLIN};
-		if (dealer == NULL || app_zmq_connect(dealer, address) != 0)
+		if (dealer == NULL || zmq_connect(dealer, address) != 0)
 			return app_lane_fail(l, -EIO, "ZeroMQ: %s: %s", address, app_zmq_why());
 	}
 	return 0;
@@ -214,7 +214,7 @@ clients_close(struct app_lane *l, int side)
 		.files_client = 3,                                                                 \
 		.serve = zmq_serve,                                                                \
 		.go = zmq_go,                                                                      \
-		.loop = &loop,                                                                \
+		.loop = &loop,                                                                     \
 	}
 
 ZMQ_LANE(lane_zmq_ipc, "zmq_ipc");

@@ -47,8 +47,9 @@ zmq_way_open(struct app_lane *base, int side)
 	s->sock = app_zmq_socket(s->context, side == 0 ? ZMQ_REQ : ZMQ_REP, WAIT_MS);
 	if (s->x != NULL && s->sock != NULL &&
 		(side == 0 ||
-			app_zmq_bind(s->sock, tensor_way(l)->ipc ? l->name : NULL, false,
-				(char *)l->base.addr[1].bytes, TENSOR_ADDR_MAX) == 0))
+			app_zmq_bind(s->sock, tensor_way(l)->ipc ? l->name : NULL,
+				l->base.party->ip, (char *)l->base.addr[1].bytes,
+				TENSOR_ADDR_MAX) == 0))
 		return 0;
 	return tensor_fail(l, -EIO, "ZeroMQ: %s", app_zmq_why());
 }
@@ -59,7 +60,7 @@ zmq_way_meet(struct app_lane *l, int side)
 	const char *address = (const char *)l->addr[1].bytes;
 	struct zmq_way *s = l->state[side];
 
-	if (app_zmq_connect(s->sock, address) == 0)
+	if (zmq_connect(s->sock, address) == 0)
 		return 0;
 	return app_lane_fail(l, -EIO, "ZeroMQ: %s: %s", address, app_zmq_why());
 }
@@ -168,7 +169,7 @@ unpack(struct zmq_way *r, const char *data, size_t len)
 		memcpy(r->x, o->via.bin.ptr, o->via.bin.size); /* not aligned in the message */
 		rc = 0;
 	} else if (r->form == TENSOR_ELEMS && o->type == MSGPACK_OBJECT_ARRAY &&
-		   o->via.array.size == r->elems) {
+		o->via.array.size == r->elems) {
 		for (uint32_t i = 0; i < r->elems; i++)
 			r->x[i] = (float)o->via.array.ptr[i].via.f64;
 		rc = 0;

@@ -9,10 +9,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -90,72 +86,6 @@ arguments_divide_at_the_first_dashes(void **state)
 	assert_false(app_eal_has_lcores(&args));
 }
 
-/* A runtime folder, and the socket in it. */
-struct folder {
-	char path[128];
-	int fd;
-};
-
-/* That of a process that has no pid here; its socket is served or not. */
-static struct folder
-folder_of(pid_t pid, const char *runtime, bool served)
-{
-	struct folder f = {.fd = socket(AF_UNIX, SOCK_SEQPACKET, 0)};
-	struct sockaddr_un addr = {.sun_family = AF_UNIX};
-
-	snprintf(f.path, sizeof(f.path), "%s/dpdk", runtime);
-	mkdir(f.path, 0700);
-	snprintf(f.path, sizeof(f.path), "%s/dpdk/crpc.%d", runtime, (int)pid);
-	assert_int_equal(mkdir(f.path, 0700), 0);
-	snprintf(addr.sun_path, sizeof(addr.sun_path), "%.80s/dpdk_telemetry.v2", f.path);
-	assert_int_equal(bind(f.fd, (const struct sockaddr *)&addr, sizeof(addr)), 0);
-	if (served)
-		assert_int_equal(listen(f.fd, 4), 0);
-	return f;
-}
-
-static pid_t
-dead_pid(void)
-{
-	pid_t pid = fork();
-
-	if (pid == 0)
-		_exit(0);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	return pid;
-}
-
-/*
- * The runtime folder of a killed process is removed at the next start; that of one that lives in a
- * container, where it has another pid, is not.
- */
-static void
-runtime_folders_of_the_living_stay(void **state)
-{
-	char *argv[] = {(char[]){"p"}, (char[]){"--no-huge"}, (char[]){"--no-telemetry"}, NULL};
-	struct app_args args = {.eal_argc = 3, .eal_argv = argv};
-	char runtime[] = "/tmp/test_lcore.XXXXXX", path[192];
-	struct folder living, killed;
-	cpu_set_t set;
-
-	assert_non_null(mkdtemp(runtime));
-	setenv("RUNTIME_DIRECTORY", runtime, 1);
-	killed = folder_of(dead_pid(), runtime, false);
-	living = folder_of(dead_pid(), runtime, true);
-	assert_int_equal(app_lcore_choose(&(struct app_boot){.size = 1}, NULL, 1, &set), 0);
-	assert_int_equal(app_eal_start(&args, &set), 0);
-	assert_int_equal(access(killed.path, F_OK), -1);
-	snprintf(path, sizeof(path), "%s/dpdk_telemetry.v2", living.path);
-	assert_int_equal(access(path, F_OK), 0);
-	close(killed.fd);
-	close(living.fd);
-	app_eal_stop();
-	assert_int_equal(access(living.path, F_OK), -1);
-	snprintf(path, sizeof(path), "%s/dpdk", runtime);
-	assert_int_equal(rmdir(path), 0);
-	assert_int_equal(rmdir(runtime), 0);
-}
-
 int
 main(void)
 {
@@ -163,7 +93,6 @@ main(void)
 		cmocka_unit_test(alone_is_rank_0_of_1),
 		cmocka_unit_test(launcher_without_pmix_is_refused),
 		cmocka_unit_test(arguments_divide_at_the_first_dashes),
-		cmocka_unit_test(runtime_folders_of_the_living_stay),
 	};
 
 	return cmocka_run_group_tests_name("app_lcore", tests, NULL, NULL);

@@ -81,7 +81,8 @@ failures = 0
 
 def leftovers():
     """Of this test; what runs beside it has other names."""
-    return sorted(glob.glob(f'/dev/shm/*.{NET}*') + glob.glob('/dev/shm/*bad_input*') + glob.glob(runtime + '/dpdk/*'))
+    return sorted(glob.glob(f'/dev/shm/*.{NET}*') + glob.glob('/dev/shm/*bad_input*') +
+                  glob.glob(runtime + '/dpdk/*/*'))
 
 
 def refused(what, command, said, env=(), ours='', **more):

@@ -52,11 +52,11 @@ need() {
 	done
 }
 
-# Files that processes of this test left: segments, the wires of software adapters, DPDK's runtime folders.
+# Files that processes of this test left: segments, the wires of software adapters, DPDK's telemetry sockets.
 leftovers() {
 	ls "/dev/shm/crpc.$SEGMENT"* 2>/dev/null
 	ls -d "/dev/shm/soft_mlx5.$(id -u).$SOFT_MLX5_NET"* 2>/dev/null
-	ls -d "$RUNTIME_DIRECTORY"/dpdk/* 2>/dev/null
+	ls "$RUNTIME_DIRECTORY"/dpdk/*/* 2>/dev/null
 }
 
 # Waits until no rank of this test runs, then looks for what it left.

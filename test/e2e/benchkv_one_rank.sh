@@ -53,17 +53,4 @@ load_open() {
 }
 load_open
 
-# What a killed process left is removed by the next run, also while its parent has not waited for it, as it is
-# in a container whose first process does not.
-bash -c 'sleep 0.3 & echo $! >"$0"; exec sleep 30' "$TMP/zombie" &
-BACKGROUND="$BACKGROUND $!"
-disown $!
-for _ in $(seq 100); do
-	grep -q '^State:.Z' "/proc/$(cat "$TMP/zombie" 2>/dev/null)/status" 2>/dev/null && break
-	sleep 0.05
-done
-mkdir -p "$RUNTIME_DIRECTORY/dpdk/crpc.$(cat "$TMP/zombie")"
-: >"$RUNTIME_DIRECTORY/dpdk/crpc.$(cat "$TMP/zombie")/dpdk_telemetry.v2"
-load 'after a dead one' --clients 1 --seconds 0.3
-
 finish

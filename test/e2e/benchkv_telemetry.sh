@@ -33,13 +33,23 @@ for e in sys.argv[2:]:
 EOF
 }
 
+# The telemetry socket of a process: each first sends who it is.
 find_socket() { # PID
-	local path
-	for _ in $(seq 100); do
-		path=$(ls "$RUNTIME_DIRECTORY"/dpdk/crpc."$1"/dpdk_telemetry.v2 2>/dev/null)
-		[ -n "$path" ] && { echo "$path"; return; }
-		sleep 0.1
-	done
+	timeout 20 python3 - "$1" "$RUNTIME_DIRECTORY" <<'EOF'
+import glob, json, socket, sys, time
+for _ in range(100):
+    for path in glob.glob(sys.argv[2] + "/dpdk/*/dpdk_telemetry.v2*"):
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+                s.settimeout(5)
+                s.connect(path)
+                if json.loads(s.recv(1024))["pid"] == int(sys.argv[1]):
+                    print(path)
+                    sys.exit()
+        except OSError:
+            pass
+    time.sleep(0.1)
+EOF
 }
 
 STATS=/crpc/benchkv/stats

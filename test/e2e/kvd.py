@@ -7,6 +7,7 @@ back to the last snapshot.
 
 Arguments: build root, source root, libsoft_mlx5.so.
 """
+import glob
 import json
 import os
 import random
@@ -197,12 +198,14 @@ def values():
 
 def health(rank, command='/crpc/kvd/health'):
     """Telemetry's answer."""
-    folder = os.path.join(ENV['RUNTIME_DIRECTORY'], 'dpdk', f'crpc.{rank.process.pid}')
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
-        s.connect(os.path.join(folder, 'dpdk_telemetry.v2'))
-        s.recv(4096)
-        s.send(command.encode())
-        return json.loads(s.recv(16384))[command]
+    for path in glob.glob(os.path.join(ENV['RUNTIME_DIRECTORY'], 'dpdk', '*', 'dpdk_telemetry.v2*')):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
+            # That of a process that was killed stays until another one takes its place.
+            if s.connect_ex(path) != 0 or json.loads(s.recv(4096))['pid'] != rank.process.pid:
+                continue
+            s.send(command.encode())
+            return json.loads(s.recv(16384))[command]
+    raise AssertionError(f'process {rank.process.pid} has no telemetry')
 
 
 def one_rank():

@@ -187,17 +187,6 @@ units_are_those_of_what_is_counted(void **state)
 		numbers.v[2] == 4096 && numbers.v[3] == 1 << 20);
 }
 
-/* A name of version 0.1 is refused with that of today, where the program has it. */
-static void
-names_that_were_are_refused_with_those_that_are(void **state)
-{
-	assert_int_equal(parse("--msg-size", "1K"), APP_EXIT_USAGE);
-	assert_non_null(
-		strstr(app_fail_held(), "--msg-size has another name since 0.2; use --size"));
-	assert_int_equal(parse("--qd", "4"), APP_EXIT_USAGE);
-	assert_non_null(strstr(app_fail_held(), "unknown option '--qd'"));
-}
-
 /* The help tells ranges and defaults: of numbers, of choices and of lists of both. */
 static void
 the_help_tells_ranges_and_defaults(void **state)
@@ -276,7 +265,6 @@ main(void)
 		cmocka_unit_test(a_partner_that_comes_is_timed_and_one_that_does_not_is_late),
 		cmocka_unit_test(lists_are_taken_in_order_and_once),
 		cmocka_unit_test(units_are_those_of_what_is_counted),
-		cmocka_unit_test(names_that_were_are_refused_with_those_that_are),
 		cmocka_unit_test(the_help_tells_ranges_and_defaults),
 		cmocka_unit_test(lists_are_refused_with_the_value_and_the_range),
 	};

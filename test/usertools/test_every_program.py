@@ -83,17 +83,6 @@ def vocabulary(every):
                   f'{other} is so near that one of them is wrong')
 
 
-def renamed(every):
-    """Names of version 0.1."""
-    was = {'ringbench': ('--msg-size', '--inflight', '--check'), 'benchkv': ('--qd', '--passes', '--value-sizes=8-9'),
-           'shmbench': ('--num-iterations', '--min-size-kb=4')}
-    for p in every:
-        for name in was.get(p.name, ()):
-            r = run(*p.command(p.parts[0], name, *(() if '=' in name else ('4',))))
-            check(f'{p.name} {name}', r.returncode == 2 and r.stderr.count('\n') == 1 and 'use --' in r.stderr and
-                  name.split('=')[0] in r.stderr, f'status {r.returncode}, {r.stderr!r}')
-
-
 def refuses(what, *cmd):
     r = run(*cmd)
     check(what, r.returncode == 2 and r.stderr.count('\n') == 1, f'status {r.returncode}, stderr {r.stderr!r}')
@@ -211,7 +200,6 @@ def main():
     for p in every:
         answers(p, version)
     vocabulary(every)
-    renamed(every)
     with tempfile.TemporaryDirectory() as tmp:
         calibration(source, tools)
         result_tools(tools, tmp)
