@@ -112,17 +112,14 @@ sm_dci_stream_fail(struct sm_qp *qp, const struct sm_swr *w)
 int
 sm_dci_stream_reset(struct sm_nic *nic, struct sm_qp *qp, uint32_t stream)
 {
-	int rc = EINVAL;
 	uint32_t i;
 
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	i = stream_find(qp, stream);
-	if (qp->state == IBV_QPS_RTS && i != qp->dc.nbad) {
-		qp->dc.bad[i] = qp->dc.bad[--qp->dc.nbad];
-		rc = 0;
-	}
-	sm_unlock(nic);
-	return rc;
+	if (qp->state != IBV_QPS_RTS || i == qp->dc.nbad)
+		return EINVAL;
+	qp->dc.bad[i] = qp->dc.bad[--qp->dc.nbad];
+	return 0;
 }
 
 enum sm_step

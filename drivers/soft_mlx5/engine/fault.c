@@ -133,39 +133,30 @@ sm_fault_stopped(const struct sm_fault *f, uint64_t now)
 	return f->on[DEAD] != 0 || now < f->busy_until;
 }
 
-/* The faults of a context were set: everything that depends on them follows. */
-static void
-fault_begin(struct sm_nic *nic)
-{
-	struct sm_obj *obj;
-
-	nic->lossy = true;
-	sm_direct_off(nic);
-	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link)
-		sm_qp_way(nic, (struct sm_qp *)obj);
-}
-
 int
 sm_nic_faults(struct sm_nic *nic, const char *text)
 {
 	uint64_t on[SETTINGS] = {0};
 	int rc = parse(text, on);
 	struct sm_fault *f;
+	struct sm_obj *obj;
 
 	if (rc != 0)
 		return rc;
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	f = nic->fault != NULL ? nic->fault : calloc(1, sizeof(*f));
-	if (f != NULL) {
-		/* Other contexts have another fate from the same seed. */
-		if (on[SEED] != 0 || f->rng == 0)
-			f->rng = crpc_max(on[SEED], 1) + ((uint64_t)nic->slot << 32);
-		memcpy(f->on, on, sizeof(f->on));
-		nic->fault = f;
-		fault_begin(nic);
-	}
-	sm_unlock(nic);
-	return f != NULL ? 0 : ENOMEM;
+	if (f == NULL)
+		return ENOMEM;
+	/* Other contexts have another fate from the same seed. */
+	if (on[SEED] != 0 || f->rng == 0)
+		f->rng = crpc_max(on[SEED], 1) + ((uint64_t)nic->slot << 32);
+	memcpy(f->on, on, sizeof(f->on));
+	nic->fault = f;
+	nic->lossy = true;
+	sm_direct_off(nic);
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link)
+		sm_qp_way(nic, (struct sm_qp *)obj);
+	return 0;
 }
 
 int

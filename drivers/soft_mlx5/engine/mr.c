@@ -83,6 +83,7 @@ sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, const struct sm_region *regio
 
 	if (!region_ok(region))
 		return EINVAL;
+	SM_LOCKED(nic);
 	m = sm_obj_new(nic, SM_OBJ_MR, sizeof(*m), pd);
 	if (m == NULL)
 		return ENOMEM;
@@ -91,7 +92,6 @@ sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, const struct sm_region *regio
 	k->region = *region;
 	*key = k->key;
 	*mr = m;
-	sm_unlock(nic);
 	return 0;
 }
 
@@ -106,26 +106,22 @@ sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, struct sm_pd *pd, const struct
 	uint32_t *key)
 {
 	struct sm_mkey *k;
-	int rc = 0;
 
 	if (!region_ok(region))
 		return EINVAL;
-	sm_lock(nic);
-	if (sm_mw_bound_to(nic, mr->obj.key)) {
-		rc = EBUSY;
-	} else {
-		k = &nic->keys[mr->obj.key];
-		sm_direct_withdraw_key(nic, mr->obj.key);
-		if (pd != NULL) {
-			mr->obj.pd->obj.users--;
-			mr->obj.pd = k->pd = pd;
-			pd->obj.users++;
-		}
-		k->region = *region;
-		*key = k->key;
+	SM_LOCKED(nic);
+	if (sm_mw_bound_to(nic, mr->obj.key))
+		return EBUSY;
+	k = &nic->keys[mr->obj.key];
+	sm_direct_withdraw_key(nic, mr->obj.key);
+	if (pd != NULL) {
+		mr->obj.pd->obj.users--;
+		mr->obj.pd = k->pd = pd;
+		pd->obj.users++;
 	}
-	sm_unlock(nic);
-	return rc;
+	k->region = *region;
+	*key = k->key;
+	return 0;
 }
 
 /* Step to the next segment, over @units of 16 bytes. */

@@ -209,6 +209,7 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 
 	if (rc != 0)
 		return rc;
+	SM_LOCKED(nic);
 	qp = sm_obj_new(nic, SM_OBJ_QP, sizeof(*qp), a->pd);
 	if (qp == NULL)
 		return ENOMEM;
@@ -222,8 +223,7 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 	else if (!sm_uar_join(nic, qp, a->uar_page) && a->sq_nwqebb != 0)
 		rc = EINVAL;
 	if (rc != 0) {
-		sm_unlock(nic);
-		sm_destroy(nic, qp);
+		sm_obj_free(nic, &qp->obj);
 		return rc;
 	}
 	qp->qpn = nic->slot << 16 | i;
@@ -233,7 +233,6 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 	nic->qps[i] = qp;
 	*qpn = qp->qpn;
 	*qpp = qp;
-	sm_unlock(nic);
 	return 0;
 }
 
@@ -372,12 +371,15 @@ attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m
 	qp->req.rnr_retries = a->rnr_retry;
 }
 
-static int
-qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
+int
+sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 {
-	uint8_t to = (m->mask & IBV_QP_STATE) != 0 ? m->state : qp->state;
-	int rc = transition_check(qp, m, to);
+	uint8_t to;
+	int rc;
 
+	SM_LOCKED(nic);
+	to = (m->mask & IBV_QP_STATE) != 0 ? m->state : qp->state;
+	rc = transition_check(qp, m, to);
 	if (rc == 0)
 		rc = values_check(nic, m);
 	if (rc != 0)
@@ -406,26 +408,14 @@ qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 	return 0;
 }
 
-int
-sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *mod)
-{
-	int rc;
-
-	sm_lock(nic);
-	rc = qp_modify(nic, qp, mod);
-	sm_unlock(nic);
-	return rc;
-}
-
 void
 sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out)
 {
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	*out = qp->attr;
 	out->state = out->cur_state = qp->state;
 	out->sq_psn = qp->req.psn;
 	out->rq_psn = qp->resp.psn;
-	sm_unlock(nic);
 }
 
 void
@@ -531,17 +521,18 @@ is_connected(const struct sm_qp *qp)
 int
 sm_nic_break(struct sm_nic *nic, uint32_t which)
 {
-	uint32_t i, n = 0;
+	uint32_t n = 0;
 
-	sm_lock(nic);
-	for (i = 0; i < SM_QPS_MAX; i++)
+	SM_LOCKED(nic);
+	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
 		n += is_connected(nic->qps[i]);
-	which = n != 0 ? which % n : 0;
-	for (i = 0; i < SM_QPS_MAX; i++)
-		if (is_connected(nic->qps[i]) && which-- == 0)
+	if (n == 0)
+		return ENOENT;
+	which %= n;
+	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
+		if (is_connected(nic->qps[i]) && which-- == 0) {
+			sm_qp_fail(nic, nic->qps[i], IBV_EVENT_QP_FATAL);
 			break;
-	if (i != SM_QPS_MAX)
-		sm_qp_fail(nic, nic->qps[i], IBV_EVENT_QP_FATAL);
-	sm_unlock(nic);
-	return i != SM_QPS_MAX ? 0 : ENOENT;
+		}
+	return 0;
 }

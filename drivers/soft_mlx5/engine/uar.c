@@ -51,8 +51,10 @@ uar_find(const struct sm_nic *nic, uint32_t id)
 int
 sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page, struct sm_uar **uar)
 {
-	struct sm_uar *u = sm_obj_new(nic, SM_OBJ_UAR, sizeof(*u), NULL);
+	struct sm_uar *u;
 
+	SM_LOCKED(nic);
+	u = sm_obj_new(nic, SM_OBJ_UAR, sizeof(*u), NULL);
 	if (u == NULL)
 		return ENOMEM;
 	u->obj.number = page_id;
@@ -61,7 +63,6 @@ sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page, struct sm_uar **uar
 		crpc_store_relaxed(uar_reg(u, i) + 1, UAR_NO_BLUEFLAME);
 	TAILQ_INIT(&u->qps);
 	*uar = u;
-	sm_unlock(nic);
 	return 0;
 }
 
