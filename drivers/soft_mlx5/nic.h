@@ -119,7 +119,7 @@ struct sm_nic_attr {
 	uint32_t direct;
 	/** Which of how many devices of the host; 0 of 0: the only one. */
 	uint32_t device, devices;
-	/** File that gets what is sent (over UDP also what is received) as RoCEv2; NULL: none. */
+	/** File that gets what is received (over UDP also what is sent) as RoCEv2; NULL: none. */
 	const char *pcap;
 	uint64_t pcap_epoch_ns; /**< What to add to times to have those of day. */
 	/** Connections of a DCT, where packets get lost, at most; 0: SM_DCT_CONNS. */

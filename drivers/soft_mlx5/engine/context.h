@@ -143,10 +143,10 @@ sm_unlock_end(struct sm_nic **nic)
 	__attribute__((cleanup(sm_unlock_end))) struct sm_nic *locked = (nic);                     \
 	sm_lock(locked)
 
-/** What was written to rings is captured, and goes out if the wire is UDP. */
+/** What was captured goes to its file, and what was written to rings out if the wire is UDP. */
 void sm_nic_flush(struct sm_nic *nic);
 
-/** A new object of @p size bytes, zero but for its number, its key and its place. NULL: no memory. */
+/** A new object of @p size bytes, zero but for number, key and place. NULL: no memory. */
 void *sm_obj_new(struct sm_nic *nic, enum sm_obj_kind kind, size_t size, struct sm_pd *pd);
 /** An object that has no users leaves everything that knows it. */
 void sm_obj_free(struct sm_nic *nic, struct sm_obj *obj);

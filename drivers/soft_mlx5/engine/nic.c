@@ -42,7 +42,7 @@ sm_nic_flush(struct sm_nic *nic)
 	if (crpc_unlikely(nic->udp != NULL))
 		sm_udp_send(nic);
 	if (crpc_unlikely(nic->pcap != NULL))
-		sm_pcap_pass(nic);
+		sm_pcap_flush(nic->pcap);
 }
 
 void

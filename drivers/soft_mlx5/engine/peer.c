@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "fault.h"
+#include "pcap.h"
 #include "qp.h"
 
 /* Packets that are read from one peer in one pass. */
@@ -47,7 +48,6 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 			return ENOMEM;
 		p->out.ring = p->tx.ring;
 	}
-	p->tx.watched = nic->pcap != NULL && (p->self || nic->udp == NULL);
 	if (p->self) {
 		p->rx.ring = p->tx.ring;
 		sm_direct_attach(nic, p);
@@ -386,6 +386,8 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 		/* The next line is on its way from the other core while this packet is handled. */
 		crpc_prefetch(sm_ring_at(rx->ring, rx->pos + sm_pkt_bytes(head & 0xffff)));
 		sm_pkt_get(pkt, head, &h);
+		if (crpc_unlikely(nic->pcap != NULL))
+			sm_pcap_ring(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		/* References that were sent before the faults began are spared. */
 		if (crpc_unlikely(faults) && sm_pkt_kind(head)->group != SM_PKTS_REF)
 			sm_fault_packet(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));

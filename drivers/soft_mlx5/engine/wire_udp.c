@@ -31,7 +31,6 @@
 #include "fault.h"
 #include "pcap.h"
 #include "qp.h"
-#include "roce.h"
 #include "wire_udp.h"
 
 /* Packets of one system call. */
@@ -187,7 +186,7 @@ peer_send(struct sm_nic *nic, struct sm_peer *p, uint32_t *calls)
 		uint32_t shift;
 
 		sm_pkt_get(pkt, head, &h);
-		transport = (enum sm_roce_transport)sm_roce_of(nic, &h, &shift);
+		transport = sm_roce_of(nic, h.src, &h, &shift);
 		while (sm_roce_piece(&h, payload, shift, transport, p->piece, &roce)) {
 			/* By which a DCT distinguishes a DCI from an earlier one. */
 			qp = sm_qp_find(nic, h.src & SM_PSN_MASK);
