@@ -122,9 +122,9 @@ sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *p
 	qp->n.rx.grhs += h->raddr >> 63;
 	sm_recv_cursor(qp);
 	grh_make(nic, h, grh);
-	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, grh, sizeof(grh));
+	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, grh, sizeof(grh), NULL);
 	if (synd == 0)
-		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, payload, len);
+		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, payload, len, NULL);
 	wc = (struct sm_wc){
 		.op = imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
 		.solicited = (flags & SM_PKT_SE) != 0,

@@ -106,6 +106,7 @@ struct sm_pull {
 	struct sm_nic *nic;
 	struct sm_peer *peer;
 	struct sm_ref ref;
+	uint32_t at;      /**< Where they begin in their message. */
 	uint32_t pos;     /**< Bytes copied. */
 	uint8_t syndrome; /**< Not 0: failed, as a READ completes then. */
 };

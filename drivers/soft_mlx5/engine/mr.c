@@ -326,43 +326,30 @@ copy_checked(void *dst, const void *src, size_t n)
 
 uint32_t
 sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd, struct sm_cursor *cur,
-	const uint8_t *src, uint32_t n)
+	const uint8_t *src, uint32_t n, struct sm_pull *pull)
 {
 	uint32_t part;
 	void *dst;
 
-	for (; n != 0; n -= part, src += part) {
+	for (; n != 0; n -= part) {
 		uint32_t synd = scatter_next(nic, pd, cur, n, &dst, &part);
 
 		if (crpc_unlikely(synd != 0))
 			return synd;
 		if (crpc_unlikely(part == 0))
 			continue;
+		if (crpc_unlikely(pull != NULL)) {
+			sm_count_parts(&qp->n, pull->at + pull->pos, part, sm_count_write);
+			if (!sm_pull_to(pull, dst, part))
+				return pull->syndrome;
+			continue;
+		}
 		sm_count_write(&qp->n, part);
 		if (crpc_likely(!crpc_load_relaxed(&nic->helped)))
 			sm_copy(dst, src, part);
 		else if (!copy_checked(dst, src, part))
 			return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-	}
-	return 0;
-}
-
-uint32_t
-sm_scatter_pull(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd, struct sm_cursor *cur,
-	struct sm_pull *pull, uint32_t at)
-{
-	uint32_t part, synd;
-	void *dst;
-
-	for (uint32_t n = (uint32_t)pull->ref.len; n != 0; n -= part, at += part) {
-		synd = scatter_next(nic, pd, cur, n, &dst, &part);
-		if (synd != 0)
-			return synd;
-		if (part == 0)
-			continue;
-		sm_count_parts(&qp->n, at, part, sm_count_write);
-		if (!sm_pull_to(pull, dst, part))
-			return 0;
+		src += part;
 	}
 	return 0;
 }

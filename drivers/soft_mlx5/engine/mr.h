@@ -93,14 +93,11 @@ uint32_t sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, 
 /** Name that memory in @p g, of len bytes, instead; false: not so. */
 bool sm_gather_refs(const struct sm_nic *nic, const struct sm_qp *qp, struct sm_cursor *cur,
 	struct sm_grant *g);
-/** Copy @p n bytes into the segments' memory; 0 or a syndrome (LOCAL_LENGTH: does not fit). */
-uint32_t sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
-	struct sm_cursor *cur, const uint8_t *src, uint32_t n);
 /**
- * The same with the bytes that a reference names, which begin @p at bytes behind their message.
- * With 0 see also its syndrome.
+ * Copy @p n bytes, of @p src or, with @p pull, those that it refers to, into the segments' memory;
+ * 0 or a syndrome (LOCAL_LENGTH: does not fit).
  */
-uint32_t sm_scatter_pull(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
-	struct sm_cursor *cur, struct sm_pull *pull, uint32_t at);
+uint32_t sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
+	struct sm_cursor *cur, const uint8_t *src, uint32_t n, struct sm_pull *pull);
 
 #endif

@@ -409,7 +409,8 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	if (crpc_unlikely(crpc_load_relaxed(&nic->waiters) != 0 ||
 		    crpc_exchange_acq_rel(&nic->lock, 1) != 0))
 		return progress_busy(nic);
-	if (crpc_unlikely(nic->vanished || sm_fault_stops(nic->fault, now_ns))) {
+	if (crpc_unlikely(nic->vanished ||
+		    (nic->fault != NULL && sm_fault_stops(nic->fault, now_ns)))) {
 		sm_unlock(nic);
 		return 0;
 	}

@@ -75,8 +75,8 @@ void sm_peer_check(struct sm_nic *nic);
 /** Refuse what no queue pair answers for, now or when the ring has room. */
 void sm_peer_nak(struct sm_peer *peer, const struct sm_hdr *h, enum sm_nak why);
 void sm_peer_free(struct sm_nic *nic, struct sm_peer *peer);
-/** Handle a packet. */
-void sm_peer_packet(
+/** Handle a packet; false: it is another peer's turn. */
+bool sm_peer_packet(
 	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload);
 
 #endif

@@ -178,11 +178,10 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct request *r)
 		return recv_done(nic, qp, r, send_cqe_op(r->flags), data);
 	}
 	before = rx->cur;
-	if (r->pull == NULL)
-		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &rx->cur, r->payload, r->len);
-	else
-		synd = sm_scatter_pull(nic, qp, sm_recv_pd(qp), &rx->cur, r->pull, rx->off);
-	if (crpc_unlikely(r->pull != NULL && synd == 0 && r->pull->syndrome != 0)) {
+	if (crpc_unlikely(r->pull != NULL))
+		r->pull->at = rx->off;
+	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &rx->cur, r->payload, r->len, r->pull);
+	if (crpc_unlikely(r->pull != NULL && r->pull->syndrome != 0)) {
 		rx->cur = before;
 		return stale(qp, r);
 	}

@@ -357,6 +357,8 @@ void sm_wire_fork_child(struct sm_wire *wire);
 uint32_t sm_wire_gen(struct sm_wire *wire, uint32_t slot);
 /** True if generation @p gen of @p slot is held by a living process. A system call. */
 bool sm_wire_alive(struct sm_wire *wire, uint32_t slot, uint32_t gen);
+/** A ring of this process to itself, or NULL. Pages never written to stay without memory. */
+struct sm_ring *sm_wire_ring_local(uint64_t cookie);
 /** Make the ring from us to (dst, gen) and notify its reader. */
 int sm_wire_ring_create(
 	struct sm_wire *wire, uint32_t dst, uint32_t gen, uint64_t cookie, struct sm_ring **ring);
