@@ -286,11 +286,11 @@ void sm_nic_vanish(struct sm_nic *nic);
 /** The ledger of queue pair @p qpn, or of all if that is 0; ENOENT. */
 int sm_nic_ledger(struct sm_nic *nic, uint32_t qpn, struct soft_mlx5_ledger *out);
 
-/** Everything counted and every fault that is on, as the members of a JSON object. */
+/**
+ * Everything counted, every fault that is on, and where queue pairs and completion queues stand, as
+ * the members of a JSON object.
+ */
 void sm_nic_stat(struct sm_nic *nic, FILE *out);
-
-/** The state of queue pairs, completion queues and peers, as text for people. */
-void sm_nic_dump(struct sm_nic *nic, FILE *out);
 
 /** True if no WQE or packet is pending that this nic could work on now: timers may be. */
 bool sm_nic_idle(struct sm_nic *nic);

@@ -133,16 +133,17 @@ pass(uint64_t ns)
 static uint32_t
 connections(void)
 {
+	static const char name[] = "\"connections\":";
 	char *text = NULL, *at;
 	uint32_t n = 0;
 	size_t len;
 	FILE *f = open_memstream(&text, &len);
 
 	assert_non_null(f);
-	sm_nic_dump(b.nic, f);
+	sm_nic_stat(b.nic, f);
 	fclose(f);
-	for (at = text; (at = strstr(at, "connection from")) != NULL; at++)
-		n++;
+	for (at = text; (at = strstr(at, name)) != NULL; at++)
+		n += (uint32_t)strtoul(at + sizeof(name) - 1, NULL, 10);
 	free(text);
 	return n;
 }

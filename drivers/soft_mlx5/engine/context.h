@@ -22,8 +22,7 @@
  *     peer.c       the rings to and from another context             peer.h
  *     direct.c     large payloads past the rings                     direct.h
  *     bytes.c      copies into application memory                    bytes.h
- *     ledger.c     what the work would have cost a card              count.h
- *     dump.c       the state of everything, as text
+ *     ledger.c     what the work would have cost a card, and where queues stand   count.h
  *     retry.c      timers of requesters, where packets may get lost
  *     fault.c      a bad network, on request                         fault.h
  *     wire_shm.c   the net: slots, liveness, ring files              wire.h
