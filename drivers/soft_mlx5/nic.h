@@ -184,33 +184,6 @@ struct sm_qp_attr {
 };
 
 /**
- * What modify_qp may set; `mask` uses the bits of enum ibv_qp_attr_mask. From qkey to rnr_retry it
- * is as in struct ib_uverbs_modify_qp and struct ib_uverbs_query_qp_resp of the kernel.
- */
-struct sm_qp_mod {
-	uint32_t mask;
-	struct ib_uverbs_qp_dest dest;
-	uint32_t qkey;
-	uint32_t rq_psn;
-	uint32_t sq_psn;
-	uint32_t dest_qpn;
-	uint32_t access; /**< IBV_ACCESS_REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8. */
-	uint16_t pkey_index, alt_pkey_index;
-	uint8_t state; /**< enum ibv_qp_state. */
-	uint8_t cur_state;
-	uint8_t path_mtu; /**< enum ibv_mtu. */
-	uint8_t path_mig_state;
-	uint8_t sqd_notify;
-	uint8_t max_rd_atomic;
-	uint8_t max_dest_rd_atomic;
-	uint8_t min_rnr_timer;
-	uint8_t port;
-	uint8_t timeout;
-	uint8_t retry_cnt;
-	uint8_t rnr_retry; /**< 7: for ever. */
-};
-
-/**
  * Attach to the wire.
  *
  * Leftovers of dead processes on the same net are reclaimed here.
@@ -351,9 +324,9 @@ struct sm_srq_attr sm_srq_query(struct sm_nic *nic, const struct sm_srq *srq);
 int sm_qp_create(
 	struct sm_nic *nic, const struct sm_qp_attr *attr, struct sm_qp **qp, uint32_t *qpn);
 /** Checks the transition and the attributes it needs; EINVAL as a kernel would. */
-int sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *mod);
-/** The current state and all attributes set so far. */
-void sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out);
+int sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct ib_uverbs_modify_qp *mod);
+/** The current state and all attributes set so far, as they were set. */
+void sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct ib_uverbs_modify_qp *out);
 /** A stream of a DCI is no longer in error. EINVAL: it was not, or the DCI does not send. */
 int sm_dci_stream_reset(struct sm_nic *nic, struct sm_qp *qp, uint32_t stream);
 

@@ -254,7 +254,7 @@ conn_make(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, uint32_t 
 	c->far = src;
 	c->dest_qpn = src & SM_PSN_MASK;
 	c->made = dct->made;
-	c->attr.access = dct->attr.access;
+	c->attr.qp_access_flags = dct->attr.qp_access_flags;
 	c->attr.min_rnr_timer = dct->attr.min_rnr_timer;
 	c->attr.max_dest_rd_atomic = SM_RD_MAX;
 	c->mtu_shift = dct->mtu_shift;

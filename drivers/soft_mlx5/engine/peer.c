@@ -162,9 +162,9 @@ is_gid_here(const struct sm_nic *nic, const uint8_t gid[16])
 }
 
 int
-sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer)
+sm_peer_get(struct sm_nic *nic, const struct ib_uverbs_modify_qp *m, struct sm_peer **peer)
 {
-	uint32_t slot = m->dest_qpn >> 16 & (SM_SLOTS - 1);
+	uint32_t slot = m->dest_qp_num >> 16 & (SM_SLOTS - 1);
 	const struct ib_uverbs_qp_dest *d = &m->dest;
 	bool v2 = d->is_global && sm_gid_kind(nic, d->sgid_index) == 0;
 

@@ -52,7 +52,7 @@ sm_peer_is_heard(const struct sm_peer *p)
 #define SM_ALIVE_NS UINT64_C(20000000)
 
 /** Whom a connected queue pair's address means, made if need be; none there: one that is dead. */
-int sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer);
+int sm_peer_get(struct sm_nic *nic, const struct ib_uverbs_modify_qp *m, struct sm_peer **peer);
 /**
  * Whom an address vector means, with a ring to it; @p peer NULL: there is no context. Otherwise why
  * there is no ring, as ENOMEM.

@@ -221,7 +221,8 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct request *r)
 	if (r->len != 0)
 		dst = sm_mem(nic, qp->made.pd, rx->rkey, rx->raddr + rx->off, r->len,
 			IBV_ACCESS_REMOTE_WRITE);
-	ok = ok && (r->len == 0 || dst != NULL) && (qp->attr.access & IBV_ACCESS_REMOTE_WRITE) != 0;
+	ok = ok && (r->len == 0 || dst != NULL) &&
+		(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0;
 	if (crpc_unlikely(!ok)) {
 		/* What refers is more than one packet, and the immediate came with the last one. */
 		if (imm && (r->pull == NULL || !first) && qp->kind->reliable &&
@@ -272,7 +273,7 @@ rd_make(const struct sm_hdr *h, bool read)
 static bool
 read_allowed(const struct sm_nic *nic, const struct sm_qp *qp, const struct sm_hdr *h)
 {
-	return (qp->attr.access & IBV_ACCESS_REMOTE_READ) != 0 &&
+	return (qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0 &&
 		(h->imm == 0 ||
 			sm_mem(nic, qp->made.pd, h->rkey, h->raddr, h->imm,
 				IBV_ACCESS_REMOTE_READ) != NULL);
@@ -318,7 +319,7 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct request *r, bo
 		return SM_NAK_INVALID;
 	word = sm_mem(nic, qp->made.pd, h->rkey, h->raddr, sizeof(*word), IBV_ACCESS_REMOTE_ATOMIC);
 	if (word == NULL || (uintptr_t)word % 8 != 0 ||
-		(qp->attr.access & IBV_ACCESS_REMOTE_ATOMIC) == 0)
+		(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) == 0)
 		return SM_NAK_ACCESS;
 	memcpy(arg, r->payload, sizeof(arg));
 	*rd = rd_make(h, false);
