@@ -47,7 +47,7 @@ sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 			return SM_STEP_FULL;
 		peer = NULL;
 	}
-	synd = sm_gather(nic, qp, &t->cur, room.payload, t->swr.len);
+	synd = sm_gather(nic, qp, &t->cur, room.payload, t->swr.len, NULL);
 	if (crpc_unlikely(synd != 0))
 		return sm_sq_fail(nic, qp, (uint8_t)synd);
 	sm_count_piece(&qp->n.tx, t->swr.len,

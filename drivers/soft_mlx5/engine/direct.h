@@ -122,9 +122,6 @@ void sm_direct_off(struct sm_nic *nic);
 /** In a forked child: what is shared is the parent's. */
 void sm_direct_fork_child(void);
 
-/** What became of large payloads, as a member of a JSON object. */
-void sm_direct_print(const struct sm_nic *nic, FILE *out);
-
 /**
  * A grant for the next piece of @p left bytes of a message of @p qp, to be filled (len, nseg, seg,
  * key) and put.

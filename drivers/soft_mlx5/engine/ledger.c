@@ -232,9 +232,12 @@ sm_nic_stat(struct sm_nic *nic, FILE *f)
 	ledger_total(nic, &l);
 	fprintf(f, "\"pid\":%d,\"slot\":%u,\"faults\":{", (int)getpid(), nic->slot);
 	sm_fault_print(nic->fault, f);
-	fprintf(f, "},");
-	sm_direct_print(nic, f);
-	fprintf(f, ",\"datagrams_dropped\":%" PRIu64 ",\"total\":", nic->datagrams_dropped);
+	fprintf(f,
+		"},\"direct\":{\"from\":%u,\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64
+		",\"received_bytes\":%" PRIu64 ",\"withdrawn\":%" PRIu64
+		"},\"datagrams_dropped\":%" PRIu64 ",\"total\":",
+		nic->attr.direct, nic->direct.sent, nic->direct.sent_bytes,
+		nic->direct.received_bytes, nic->direct.withdrawn, nic->datagrams_dropped);
 	ledger_print(f, &l);
 	fprintf(f, ",\"qps\":[");
 	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link) {

@@ -221,56 +221,39 @@ seg_mem(const struct sm_nic *nic, const struct sm_qp *qp, const struct sm_cursor
 }
 
 uint32_t
-sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst, uint32_t n)
-{
-	struct seg s;
-
-	while (n != 0) {
-		const void *src;
-		uint32_t part;
-
-		if (crpc_unlikely(!seg_read(cur, &s))) /* It changed since it was measured. */
-			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-		part = (uint32_t)crpc_min(n, s.bytes - cur->off);
-		if (s.in_wqe) {
-			inline_copy(cur, dst, part);
-		} else if (part != 0) {
-			src = seg_mem(nic, qp, cur, part);
-			if (crpc_unlikely(src == NULL))
-				return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-			sm_count_read(&qp->n, part);
-			memcpy(dst, src, part);
-		}
-		seg_use(cur, &s, part);
-		dst += part;
-		n -= part;
-	}
-	return 0;
-}
-
-bool
-sm_gather_refs(
-	const struct sm_nic *nic, const struct sm_qp *qp, struct sm_cursor *cur, struct sm_grant *g)
+sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst, uint32_t n,
+	struct sm_grant *g)
 {
 	struct seg s;
 	uint32_t part;
 
-	for (uint32_t n = g->len; n != 0; n -= part) {
-		const void *src;
+	for (; n != 0; n -= part) {
+		const void *src = NULL;
 
-		if (!seg_read(cur, &s) || s.in_wqe)
-			return false;
+		if (crpc_unlikely(!seg_read(cur, &s))) /* It changed since it was measured. */
+			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 		part = (uint32_t)crpc_min(n, s.bytes - cur->off);
-		if (part != 0) {
+		if (!s.in_wqe && part != 0) {
 			src = seg_mem(nic, qp, cur, part);
-			if (src == NULL || g->nseg == SM_GRANT_SEGS)
-				return false;
+			if (crpc_unlikely(src == NULL))
+				return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+		}
+		if (crpc_unlikely(g != NULL)) {
+			if (s.in_wqe || g->nseg == SM_GRANT_SEGS)
+				return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 			g->key[g->nseg] = sm_be32(cur->seg + 4) >> 8;
 			g->seg[g->nseg++] = (struct sm_seg){(uintptr_t)src, part};
+		} else if (s.in_wqe) {
+			inline_copy(cur, dst, part);
+			dst += part;
+		} else if (src != NULL) {
+			sm_count_read(&qp->n, part);
+			memcpy(dst, src, part);
+			dst += part;
 		}
 		seg_use(cur, &s, part);
 	}
-	return true;
+	return 0;
 }
 
 /*
