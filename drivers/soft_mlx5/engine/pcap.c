@@ -130,9 +130,8 @@ sm_pcap_packet(struct sm_pcap *c, uint64_t now, uint32_t src, uint32_t dst, cons
 	n = sm_roce_put(p, ib);
 	if (n == 0)
 		return;
-	sm_roce_icrc(&path, ib, n, ib + n);
-	n += SM_ROCE_ICRC;
-	sm_roce_ip_udp(&path, n, frame + ETHERNET);
+	sm_roce_ip_udp(&path, n + SM_ROCE_ICRC, frame + ETHERNET);
+	sm_roce_icrc(frame + ETHERNET, ib, n, ib + n);
 	memset(frame, 0, ETHERNET);
 	frame[0] = frame[6] = 0x02; /* Administered locally. */
 	for (uint32_t i = 0; i < 4; i++) {
@@ -140,7 +139,7 @@ sm_pcap_packet(struct sm_pcap *c, uint64_t now, uint32_t src, uint32_t dst, cons
 		frame[8 + i] = (uint8_t)(src >> (24 - 8 * i));
 	}
 	frame[12] = 0x08; /* IPv4. */
-	n += ETHERNET + SM_ROCE_IP_UDP;
+	n += ETHERNET + SM_ROCE_IP_UDP + SM_ROCE_ICRC;
 	now += c->epoch;
 	record[0] = (uint32_t)(now / 1000000000u);
 	record[1] = (uint32_t)(now % 1000000000u);
