@@ -246,20 +246,16 @@ create_qp(struct uv_ctx *ctx, struct uv_call *call)
 
 #define QP_MASK_ALL 0x3ffffffu /* up to IBV_QP_RATE_LIMIT */
 
-/* The attributes, from the Q_Key to the RNR retries, in both requests and in the NIC's. */
-#define MOD_AT offsetof(struct sm_qp_mod, qkey)
+/* The attributes, from the Q_Key to the RNR retries, lie alike in request and answer. */
 #define REQ_AT offsetof(struct ib_uverbs_modify_qp, qkey)
 #define RESP_AT offsetof(struct ib_uverbs_query_qp_resp, qkey)
-#define ATTR_BYTES (offsetof(struct sm_qp_mod, rnr_retry) + 1 - MOD_AT)
-#define SAME(mine, uverbs)                                                                         \
-	(offsetof(struct sm_qp_mod, mine) - MOD_AT ==                                              \
-			offsetof(struct ib_uverbs_modify_qp, uverbs) - REQ_AT &&                   \
-		offsetof(struct sm_qp_mod, mine) - MOD_AT ==                                       \
-			offsetof(struct ib_uverbs_query_qp_resp, uverbs) - RESP_AT)
-_Static_assert(SAME(dest_qpn, dest_qp_num) && SAME(pkey_index, pkey_index), "ABI");
-_Static_assert(SAME(state, qp_state) && SAME(path_mig_state, path_mig_state), "ABI");
-_Static_assert(SAME(max_rd_atomic, max_rd_atomic) && SAME(port, port_num), "ABI");
-_Static_assert(SAME(retry_cnt, retry_cnt) && SAME(rnr_retry, rnr_retry), "ABI");
+#define ATTR_BYTES (offsetof(struct ib_uverbs_modify_qp, rnr_retry) + 1 - REQ_AT)
+#define SAME(name)                                                                                 \
+	(offsetof(struct ib_uverbs_modify_qp, name) - REQ_AT ==                                    \
+		offsetof(struct ib_uverbs_query_qp_resp, name) - RESP_AT)
+_Static_assert(SAME(dest_qp_num) && SAME(pkey_index) && SAME(qp_state) && SAME(path_mig_state) &&
+		SAME(max_rd_atomic) && SAME(port_num) && SAME(rnr_retry),
+	"ABI");
 
 static int
 check_modify(const struct ib_uverbs_modify_qp *req)
@@ -291,10 +287,6 @@ modify_qp(struct uv_ctx *ctx, struct uv_call *call)
 	struct ib_uverbs_ex_modify_qp_resp *resp = uv_resp(call);
 	const struct mlx5_ib_modify_qp *drv = uv_drv_req(call);
 	struct mlx5_ib_modify_qp_resp *answer = uv_drv_resp(call);
-	struct sm_qp_mod mod = {
-		.mask = req->attr_mask & ~(uint32_t)(IBV_QP_PATH_MIG_STATE),
-		.dest = req->dest,
-	};
 	int err = check_modify(req);
 
 	if (err != 0)
@@ -302,12 +294,11 @@ modify_qp(struct uv_ctx *ctx, struct uv_call *call)
 	if (drv->comp_mask != 0 || drv->burst_info.max_burst_sz != 0 || drv->ece_options != 0)
 		return sm_refuse(EOPNOTSUPP, "a QP with packet pacing or enhanced connection "
 					     "establishment options");
-	memcpy((uint8_t *)&mod + MOD_AT, (const uint8_t *)req + REQ_AT, ATTR_BYTES);
 	resp->response_length = sizeof(*resp);
 	answer->response_length = (uint32_t)crpc_min(call->drv_room, sizeof(*answer));
 	if (qp->is_dct && req->qp_state == IBV_QPS_RTR)
 		answer->dctn = qp->qpn;
-	return sm_qp_modify(uv_nic(ctx), qp->queue.obj.qp, &mod);
+	return sm_qp_modify(uv_nic(ctx), qp->queue.obj.qp, req);
 }
 
 static int
@@ -315,17 +306,17 @@ query_qp(struct uv_ctx *ctx, struct uv_call *call)
 {
 	const struct uv_qp *qp = call->obj;
 	struct ib_uverbs_query_qp_resp *resp = uv_resp(call);
-	struct sm_qp_mod mod;
+	struct ib_uverbs_modify_qp mod;
 
 	sm_qp_query(uv_nic(ctx), qp->queue.obj.qp, &mod);
 	resp->dest = mod.dest;
-	resp->dest.port_num = mod.port;
+	resp->dest.port_num = mod.port_num;
 	resp->max_send_wr = qp->cap.max_send_wr;
 	resp->max_recv_wr = qp->cap.max_recv_wr;
 	resp->max_send_sge = qp->cap.max_send_sge;
 	resp->max_recv_sge = qp->cap.max_recv_sge;
 	resp->max_inline_data = qp->cap.max_inline_data;
-	memcpy((uint8_t *)resp + RESP_AT, (const uint8_t *)&mod + MOD_AT, ATTR_BYTES);
+	memcpy((uint8_t *)resp + RESP_AT, (const uint8_t *)&mod + REQ_AT, ATTR_BYTES);
 	resp->path_mig_state = IBV_MIG_MIGRATED;
 	resp->sq_sig_all = qp->sq_sig_all;
 	return 0;

@@ -43,16 +43,6 @@ stat_all(struct uv_ctx *const *list, uint32_t n, FILE *out)
 	fprintf(out, "]\n");
 }
 
-static void
-dump_all(struct uv_ctx *const *list, uint32_t n, FILE *out)
-{
-	fprintf(out, "ok\n");
-	for (uint32_t i = 0; i < n; i++) {
-		fprintf(out, "process %d, device %d: ", (int)getpid(), list[i]->device);
-		sm_nic_dump(uv_nic(list[i]), out);
-	}
-}
-
 /* Contexts that are not meant get timers: a peer of theirs may lose packets. */
 static int
 faults_set(struct uv_ctx *const *list, uint32_t n, const char *text)
@@ -94,7 +84,7 @@ answer(char *line, FILE *out)
 	uint32_t all, n = 0;
 
 	if (verb == NULL || net == NULL) {
-		fprintf(out, "error: ask stat NET, faults or port NET CONTEXT TEXT, or dump NET\n");
+		fprintf(out, "error: ask stat NET, or faults or port NET CONTEXT TEXT\n");
 		return;
 	}
 	pthread_mutex_lock(&sm_drive_lock); /* Contexts of the list stay. */
@@ -104,15 +94,14 @@ answer(char *line, FILE *out)
 			list[n++] = list[i];
 	if (strcmp(verb, "stat") == 0)
 		stat_all(list, n, out);
-	else if (strcmp(verb, "dump") == 0)
-		dump_all(list, n, out);
 	else if (strcmp(verb, "faults") == 0 && text != NULL)
 		change(list, n, which, text, faults_set, out);
 	else if (strcmp(verb, "port") == 0 && text != NULL)
 		change(list, n, which, text, uv_port_change, out);
 	else
-		fprintf(out, "error: '%s' is not stat, faults or port (with a context and a text) "
-			"or dump\n", verb);
+		fprintf(out,
+			"error: '%s' is not stat, or faults or port with a context and a text\n",
+			verb);
 	pthread_mutex_unlock(&sm_drive_lock);
 }
 
@@ -259,8 +248,8 @@ socket_make(void)
 	sweep(dir);
 	fd = name_make(&address, dir, file) ? listen_at(&address) : -1;
 	if (fd < 0) {
-		sm_complain("no control socket %s/%s: %s; soft-mlx5 stat, faults and dump do not "
-			    "see this process", dir, file, strerror(errno));
+		sm_complain("no control socket %s/%s: %s; soft-mlx5 stat and faults do not see "
+			    "this process", dir, file, strerror(errno));
 		return;
 	}
 	if (sm_thread_start(serve_all, (void *)(intptr_t)fd, "soft_mlx5_ctl") != 0) {

@@ -11,12 +11,11 @@
  * <folder> is where the device tree lies (SOFT_MLX5_DIR, sysfs.h). A stream socket, one question
  * each: a line of words, answered by a line "ok" or "error: ..." and then the text, up to the end.
  *
- *     stat NET                    JSON: a list of one object per context; calls: polls by which the
- *                                 program drove it
+ *     stat NET                    JSON: a list of one object per context: counters, and where its
+ *                                 queues stand; calls: polls by which the program drove it
  *     faults NET CONTEXT TEXT     as soft_mlx5_step.h's faults(); CONTEXT: a slot, or *; TEXT: off
  *                                 ends them; every context of the net gets timers
  *     port NET CONTEXT TEXT       likewise; TEXT as of soft_mlx5_port()
- *     dump NET                    text: queue pairs, completion queues, peers
  *
  * Contexts on other nets are passed over, unless NET is *; a process that has none answers with
  * nothing.

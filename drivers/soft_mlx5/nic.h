@@ -119,7 +119,7 @@ struct sm_nic_attr {
 	uint32_t direct;
 	/** Which of how many devices of the host; 0 of 0: the only one. */
 	uint32_t device, devices;
-	/** File that gets what is sent (over UDP also what is received) as RoCEv2; NULL: none. */
+	/** File that gets what is received (over UDP also what is sent) as RoCEv2; NULL: none. */
 	const char *pcap;
 	uint64_t pcap_epoch_ns; /**< What to add to times to have those of day. */
 	/** Connections of a DCT, where packets get lost, at most; 0: SM_DCT_CONNS. */
@@ -181,33 +181,6 @@ struct sm_qp_attr {
 	/** DCI: with so many streams in error the queue pair is in error; 0: it has no streams. */
 	uint32_t bad_streams;
 	void *user;
-};
-
-/**
- * What modify_qp may set; `mask` uses the bits of enum ibv_qp_attr_mask. From qkey to rnr_retry it
- * is as in struct ib_uverbs_modify_qp and struct ib_uverbs_query_qp_resp of the kernel.
- */
-struct sm_qp_mod {
-	uint32_t mask;
-	struct ib_uverbs_qp_dest dest;
-	uint32_t qkey;
-	uint32_t rq_psn;
-	uint32_t sq_psn;
-	uint32_t dest_qpn;
-	uint32_t access; /**< IBV_ACCESS_REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8. */
-	uint16_t pkey_index, alt_pkey_index;
-	uint8_t state; /**< enum ibv_qp_state. */
-	uint8_t cur_state;
-	uint8_t path_mtu; /**< enum ibv_mtu. */
-	uint8_t path_mig_state;
-	uint8_t sqd_notify;
-	uint8_t max_rd_atomic;
-	uint8_t max_dest_rd_atomic;
-	uint8_t min_rnr_timer;
-	uint8_t port;
-	uint8_t timeout;
-	uint8_t retry_cnt;
-	uint8_t rnr_retry; /**< 7: for ever. */
 };
 
 /**
@@ -286,11 +259,11 @@ void sm_nic_vanish(struct sm_nic *nic);
 /** The ledger of queue pair @p qpn, or of all if that is 0; ENOENT. */
 int sm_nic_ledger(struct sm_nic *nic, uint32_t qpn, struct soft_mlx5_ledger *out);
 
-/** Everything counted and every fault that is on, as the members of a JSON object. */
+/**
+ * Everything counted, every fault that is on, and where queue pairs and completion queues stand, as
+ * the members of a JSON object.
+ */
 void sm_nic_stat(struct sm_nic *nic, FILE *out);
-
-/** The state of queue pairs, completion queues and peers, as text for people. */
-void sm_nic_dump(struct sm_nic *nic, FILE *out);
 
 /** True if no WQE or packet is pending that this nic could work on now: timers may be. */
 bool sm_nic_idle(struct sm_nic *nic);
@@ -351,9 +324,9 @@ struct sm_srq_attr sm_srq_query(struct sm_nic *nic, const struct sm_srq *srq);
 int sm_qp_create(
 	struct sm_nic *nic, const struct sm_qp_attr *attr, struct sm_qp **qp, uint32_t *qpn);
 /** Checks the transition and the attributes it needs; EINVAL as a kernel would. */
-int sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *mod);
-/** The current state and all attributes set so far. */
-void sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out);
+int sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct ib_uverbs_modify_qp *mod);
+/** The current state and all attributes set so far, as they were set. */
+void sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct ib_uverbs_modify_qp *out);
 /** A stream of a DCI is no longer in error. EINVAL: it was not, or the DCI does not send. */
 int sm_dci_stream_reset(struct sm_nic *nic, struct sm_qp *qp, uint32_t stream);
 

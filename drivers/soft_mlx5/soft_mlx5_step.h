@@ -118,7 +118,8 @@ struct soft_mlx5_step {
 	 */
 	int (*vanish)(uint32_t number);
 	/**
-	 * Write the state of a context's queues, regions and peers, as soft-mlx5 dump does.
+	 * Write what soft-mlx5 stat --json shows of a context: its ledgers, and where its queues
+	 * stand.
 	 *
 	 * @return
 	 *   0, ENOENT, EPERM.

@@ -136,8 +136,11 @@ step_dump(uint32_t number, FILE *out)
 {
 	int err = named(number);
 
-	for (uint32_t i = 0; err == 0 && i < n; i++)
-		sm_nic_dump(uv_nic(list[i]), out);
+	for (uint32_t i = 0; err == 0 && i < n; i++) {
+		fprintf(out, "{");
+		sm_nic_stat(uv_nic(list[i]), out);
+		fprintf(out, "}\n");
+	}
 	return err;
 }
 

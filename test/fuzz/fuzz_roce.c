@@ -64,6 +64,7 @@ deliver(uint8_t *bytes, uint32_t n, bool right)
 	uint32_t type = transport == 0 ? RC : transport == 1 ? UC : transport == 3 ? UD
 			: bytes[n > 12 ? 4 : 0] % 2 != 0 ? DCI : DCT;
 	uint32_t qpn = adapter_qp(&f, type)->qpn;
+	uint8_t headers[SM_ROCE_IP_UDP];
 
 	if (n > 12 + SM_ROCE_ICRC && bytes[5] == 0) {
 		bytes[5] = (uint8_t)(qpn >> 16);
@@ -75,8 +76,9 @@ deliver(uint8_t *bytes, uint32_t n, bool right)
 
 		memcpy(bytes + 28, &cookie, sizeof(cookie));
 	}
+	sm_roce_ip_udp(&path, n, headers);
 	if (right && n > 12 + SM_ROCE_ICRC)
-		sm_roce_icrc(&path, bytes, n - SM_ROCE_ICRC, bytes + n - SM_ROCE_ICRC);
+		sm_roce_icrc(headers, bytes, n - SM_ROCE_ICRC, bytes + n - SM_ROCE_ICRC);
 	sm_lock(f.host.nic);
 	sm_udp_packet(f.host.nic, &path, bytes, n);
 	sm_unlock(f.host.nic);

@@ -73,7 +73,7 @@ region_drop(void)
 static void
 end_state(uint32_t i, enum ibv_qp_state state)
 {
-	struct sm_qp_mod m = {.mask = IBV_QP_STATE, .state = state};
+	struct ib_uverbs_modify_qp m = {.attr_mask = IBV_QP_STATE, .qp_state = state};
 	struct rig_qp *q = &end[i];
 
 	if (state >= IBV_QPS_INIT && state <= IBV_QPS_RTS)

@@ -309,34 +309,34 @@ rig_reconnect(struct rig_qp *a, struct rig_qp *b)
 enum ibv_qp_state
 rig_state(struct rig_qp *q)
 {
-	struct sm_qp_mod m;
+	struct ib_uverbs_modify_qp m;
 
 	sm_qp_query(q->host->nic, q->qp, &m);
-	return m.state;
+	return m.qp_state;
 }
 
 void
-rig_init_mod(struct sm_qp_mod *m)
+rig_init_mod(struct ib_uverbs_modify_qp *m)
 {
-	*m = (struct sm_qp_mod){
-		.mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
-		.state = IBV_QPS_INIT,
-		.port = 1,
-		.access = 14,
+	*m = (struct ib_uverbs_modify_qp){
+		.attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT | IBV_QP_ACCESS_FLAGS,
+		.qp_state = IBV_QPS_INIT,
+		.port_num = 1,
+		.qp_access_flags = 14,
 	};
 }
 
 void
-rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn)
+rig_rtr_mod(struct ib_uverbs_modify_qp *m, uint32_t dest_qpn)
 {
-	*m = (struct sm_qp_mod){
-		.mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
+	*m = (struct ib_uverbs_modify_qp){
+		.attr_mask = IBV_QP_STATE | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN |
 			IBV_QP_RQ_PSN | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		.state = IBV_QPS_RTR,
+		.qp_state = IBV_QPS_RTR,
 		.dest.dlid = SM_LID,
-		.port = 1,
+		.port_num = 1,
 		.path_mtu = rig_mtu,
-		.dest_qpn = dest_qpn,
+		.dest_qp_num = dest_qpn,
 		.rq_psn = rig_psn,
 		.max_dest_rd_atomic = 4,
 		.min_rnr_timer = 1,
@@ -348,12 +348,12 @@ rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn)
 }
 
 void
-rig_rts_mod(struct sm_qp_mod *m)
+rig_rts_mod(struct ib_uverbs_modify_qp *m)
 {
-	*m = (struct sm_qp_mod){
-		.mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
+	*m = (struct ib_uverbs_modify_qp){
+		.attr_mask = IBV_QP_STATE | IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY |
 			IBV_QP_SQ_PSN | IBV_QP_MAX_QP_RD_ATOMIC,
-		.state = IBV_QPS_RTS,
+		.qp_state = IBV_QPS_RTS,
 		.timeout = rig_timeout,
 		.retry_cnt = rig_retry,
 		.rnr_retry = rig_rnr_retry,
@@ -364,7 +364,7 @@ rig_rts_mod(struct sm_qp_mod *m)
 
 void
 rig_mod(const struct rig_qp *q, enum ibv_qp_state to, uint32_t dest_qpn, uint32_t qkey,
-	struct sm_qp_mod *m)
+	struct ib_uverbs_modify_qp *m)
 {
 	bool ud = q->type == SM_UD, dct = q->type == SM_DCT, dci = q->type == SM_DCI;
 	const uint32_t reliable = IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
@@ -373,19 +373,19 @@ rig_mod(const struct rig_qp *q, enum ibv_qp_state to, uint32_t dest_qpn, uint32_
 		rig_init_mod(m);
 		m->qkey = qkey;
 		if (ud || dci)
-			m->mask &= ~(uint32_t)IBV_QP_ACCESS_FLAGS;
-		m->mask |= ud ? IBV_QP_QKEY : 0;
+			m->attr_mask &= ~(uint32_t)IBV_QP_ACCESS_FLAGS;
+		m->attr_mask |= ud ? IBV_QP_QKEY : 0;
 	} else if (to == IBV_QPS_RTR) {
 		rig_rtr_mod(m, dest_qpn);
 		if (q->type == SM_UC)
-			m->mask &= ~reliable;
+			m->attr_mask &= ~reliable;
 		if (ud || dct || dci)
-			m->mask = IBV_QP_STATE | (ud ? 0 : IBV_QP_PATH_MTU) |
+			m->attr_mask = IBV_QP_STATE | (ud ? 0 : IBV_QP_PATH_MTU) |
 				(dct ? IBV_QP_AV | IBV_QP_MIN_RNR_TIMER : 0);
 	} else {
 		rig_rts_mod(m);
 		if (ud || q->type == SM_UC)
-			m->mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
+			m->attr_mask = IBV_QP_STATE | IBV_QP_SQ_PSN;
 		if (dci) /* As drivers have it: the NIC chooses. */
 			m->sq_psn = 0;
 	}
@@ -395,7 +395,7 @@ static void
 go(struct rig_qp *q, uint32_t dest_qpn, uint32_t qkey)
 {
 	enum ibv_qp_state last = q->type == SM_DCT ? IBV_QPS_RTR : IBV_QPS_RTS;
-	struct sm_qp_mod m;
+	struct ib_uverbs_modify_qp m;
 
 	for (enum ibv_qp_state to = IBV_QPS_INIT; to <= last; to++) {
 		rig_mod(q, to, dest_qpn, qkey, &m);
@@ -476,7 +476,7 @@ rig_link_close(struct rig_qp *qa, struct rig_qp *qb)
 void
 rig_set_state(struct rig_qp *q, enum ibv_qp_state state)
 {
-	struct sm_qp_mod m = {.mask = IBV_QP_STATE, .state = state};
+	struct ib_uverbs_modify_qp m = {.attr_mask = IBV_QP_STATE, .qp_state = state};
 
 	assert_int_equal(sm_qp_modify(q->host->nic, q->qp, &m), 0);
 	if (state == IBV_QPS_RESET) { /* As libmlx5 does, after the command. */

@@ -126,12 +126,12 @@ void rig_pair_open(struct rig_qp *qa, struct rig_host *a, struct rig_qp *qb, str
 	uint32_t bytes, const struct rig_qp_conf *conf);
 /* Queue pairs and hosts. */
 void rig_pair_close(struct rig_qp *qa, struct rig_qp *qb);
-void rig_init_mod(struct sm_qp_mod *m);
-void rig_rtr_mod(struct sm_qp_mod *m, uint32_t dest_qpn);
-void rig_rts_mod(struct sm_qp_mod *m);
+void rig_init_mod(struct ib_uverbs_modify_qp *m);
+void rig_rtr_mod(struct ib_uverbs_modify_qp *m, uint32_t dest_qpn);
+void rig_rts_mod(struct ib_uverbs_modify_qp *m);
 /* What takes a queue pair to INIT, RTR or RTS: all attributes that its type needs. */
 void rig_mod(const struct rig_qp *q, enum ibv_qp_state to, uint32_t dest_qpn, uint32_t qkey,
-	struct sm_qp_mod *m);
+	struct ib_uverbs_modify_qp *m);
 /* Over UDP: the address of a slot in which no host of ours is. */
 void rig_addr_set(uint32_t slot, uint32_t addr);
 /* To RTS, both ways. */

@@ -133,16 +133,17 @@ pass(uint64_t ns)
 static uint32_t
 connections(void)
 {
+	static const char name[] = "\"connections\":";
 	char *text = NULL, *at;
 	uint32_t n = 0;
 	size_t len;
 	FILE *f = open_memstream(&text, &len);
 
 	assert_non_null(f);
-	sm_nic_dump(b.nic, f);
+	sm_nic_stat(b.nic, f);
 	fclose(f);
-	for (at = text; (at = strstr(at, "connection from")) != NULL; at++)
-		n++;
+	for (at = text; (at = strstr(at, name)) != NULL; at++)
+		n += (uint32_t)strtoul(at + sizeof(name) - 1, NULL, 10);
 	free(text);
 	return n;
 }
@@ -392,14 +393,15 @@ packet_send(const struct sm_hdr *h, enum sm_roce_transport transport, uint32_t f
 		.sin_port = htons(path.dport),
 		.sin_addr.s_addr = htonl(b.addr)};
 	int fd = socket(AF_INET, SOCK_DGRAM, 0), whole = IP_PMTUDISC_DO;
-	uint8_t bytes[SM_ROCE_BYTES];
+	uint8_t bytes[SM_ROCE_BYTES], headers[SM_ROCE_IP_UDP];
 	struct sm_roce p;
 	uint32_t n;
 
 	assert_true(sm_roce_piece(h, NULL, 10, transport, 0, &p));
 	p.word[0] = cookie;
 	n = sm_roce_put(&p, bytes);
-	sm_roce_icrc(&path, bytes, n, bytes + n);
+	sm_roce_ip_udp(&path, n + SM_ROCE_ICRC, headers);
+	sm_roce_icrc(headers, bytes, n, bytes + n);
 	assert_int_not_equal(fd, -1);
 	assert_int_equal(setsockopt(fd, IPPROTO_IP, IP_MTU_DISCOVER, &whole, sizeof(whole)), 0);
 	assert_int_equal(bind(fd, (struct sockaddr *)&ours, sizeof(ours)), 0);

@@ -239,7 +239,7 @@ TEST_FIXTURE(no_such_place, pair_open, pair_close)
 	if (rig_udp) /* Has neither. */
 		skip();
 	for (uint32_t i = 0; i < 2; i++) {
-		struct sm_qp_mod m;
+		struct ib_uverbs_modify_qp m;
 		struct rig_wqe w;
 
 		rig_set_state(&qa, IBV_QPS_RESET);
@@ -299,7 +299,7 @@ TEST_FIXTURE(cq_overrun, pair_open, pair_close)
 /* Every pair of states: exactly the transitions of the InfiniBand specification. */
 TEST_FIXTURE(transitions, pair_open, pair_close)
 {
-	struct sm_qp_mod m, init, rtr, rts;
+	struct ib_uverbs_modify_qp m, init, rtr, rts;
 
 	rig_set_state(&qa, IBV_QPS_RESET);
 	rig_init_mod(&init);
@@ -309,20 +309,21 @@ TEST_FIXTURE(transitions, pair_open, pair_close)
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rts), EINVAL);
 	for (uint32_t bit = 1; bit < 1u << 21; bit <<= 1) { /* Each attribute is needed. */
 		m = init;
-		m.mask &= ~bit;
-		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), m.mask == init.mask ? 0 : EINVAL);
+		m.attr_mask &= ~bit;
+		assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m),
+			m.attr_mask == init.attr_mask ? 0 : EINVAL);
 		rig_set_state(&qa, IBV_QPS_RESET);
 	}
 	m = init;
-	m.port = 2;
+	m.port_num = 2;
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), EINVAL);
 	m = init;
-	m.mask |= IBV_QP_QKEY;
+	m.attr_mask |= IBV_QP_QKEY;
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), EINVAL);
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &init), 0);
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rts), EINVAL);
 	m = rtr;
-	m.mask &= ~(uint32_t)IBV_QP_DEST_QPN;
+	m.attr_mask &= ~(uint32_t)IBV_QP_DEST_QPN;
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), EINVAL);
 	m = rtr;
 	m.max_dest_rd_atomic = 17;
@@ -330,13 +331,13 @@ TEST_FIXTURE(transitions, pair_open, pair_close)
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rtr), 0);
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rtr), EINVAL);
 	m = rts;
-	m.mask |= IBV_QP_CUR_STATE;
-	m.cur_state = IBV_QPS_RTS;
+	m.attr_mask |= IBV_QP_CUR_STATE;
+	m.cur_qp_state = IBV_QPS_RTS;
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), EINVAL);
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &rts), 0);
 	sm_qp_query(a.nic, qa.qp, &m);
-	assert_int_equal(m.state, IBV_QPS_RTS);
-	assert_int_equal(m.dest_qpn, qb.qpn);
+	assert_int_equal(m.qp_state, IBV_QPS_RTS);
+	assert_int_equal(m.dest_qp_num, qb.qpn);
 	assert_int_equal(m.sq_psn, rts.sq_psn);
 	assert_int_equal(m.rnr_retry, 3);
 	rig_set_state(&qa, IBV_QPS_SQD);

@@ -36,7 +36,7 @@ pair_close(void **state)
 static void
 psns(uint32_t *sent, uint32_t *expected)
 {
-	struct sm_qp_mod m;
+	struct ib_uverbs_modify_qp m;
 
 	sm_qp_query(a.nic, qa.qp, &m);
 	*sent = m.sq_psn;
@@ -152,7 +152,7 @@ TEST_FIXTURE(mtus_differ, pair_open, pair_close)
 /* A path cannot have more than the port. */
 TEST_FIXTURE(mtu_of_the_port, pair_open, pair_close)
 {
-	struct sm_qp_mod m;
+	struct ib_uverbs_modify_qp m;
 
 	rig_init_mod(&m);
 	assert_int_equal(sm_qp_modify(a.nic, qa.qp, &m), 0);

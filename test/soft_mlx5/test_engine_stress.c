@@ -250,7 +250,7 @@ static void
 open_all(uint64_t seed, bool share)
 {
 	const char *net = rig_net();
-	struct sm_qp_mod m;
+	struct ib_uverbs_modify_qp m;
 
 	print_message("seed %lu\n", (unsigned long)seed);
 	for (uint32_t i = 0; i < 2; i++) {

@@ -271,7 +271,8 @@ static void
 open_all(const struct row *r)
 {
 	struct rig_qp_conf conf = {.type = r->type}, conf_b = {.type = r->type, .ncqe = r->ncqe_b};
-	struct sm_qp_mod m = {.mask = IBV_QP_ACCESS_FLAGS, .access = 14 & ~r->denied};
+	struct ib_uverbs_modify_qp m = {
+		.attr_mask = IBV_QP_ACCESS_FLAGS, .qp_access_flags = 14 & ~r->denied};
 	struct rig_host *host[2] = {&a, &b};
 	const char *net = rig_net();
 

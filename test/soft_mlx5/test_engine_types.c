@@ -782,7 +782,7 @@ TEST_FIXTURE(send_into_cqe, hosts_open, hosts_close)
 /* A driver that passes here must pass on a card: what its kernel driver refuses is refused. */
 TEST_FIXTURE(transitions_that_a_kernel_refuses, hosts_open, hosts_close)
 {
-	struct sm_qp_mod m = {.mask = IBV_QP_STATE, .state = IBV_QPS_ERR};
+	struct ib_uverbs_modify_qp m = {.attr_mask = IBV_QP_STATE, .qp_state = IBV_QPS_ERR};
 	struct rig_dct dct;
 	struct rig_qp dci;
 
@@ -791,21 +791,21 @@ TEST_FIXTURE(transitions_that_a_kernel_refuses, hosts_open, hosts_close)
 	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), EINVAL);
 	/* A DCI to RTS without a packet number. */
 	rig_init_mod(&m);
-	m.mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
+	m.attr_mask = IBV_QP_STATE | IBV_QP_PKEY_INDEX | IBV_QP_PORT;
 	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), 0);
 	rig_rtr_mod(&m, 0);
-	m.mask = IBV_QP_STATE | IBV_QP_PATH_MTU;
+	m.attr_mask = IBV_QP_STATE | IBV_QP_PATH_MTU;
 	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), 0);
 	rig_rts_mod(&m);
-	m.mask &= ~(uint32_t)IBV_QP_SQ_PSN;
+	m.attr_mask &= ~(uint32_t)IBV_QP_SQ_PSN;
 	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), EINVAL);
-	m.mask |= IBV_QP_SQ_PSN;
+	m.attr_mask |= IBV_QP_SQ_PSN;
 	assert_int_equal(sm_qp_modify(a.nic, dci.qp, &m), 0);
 	/* A DCT to any state behind RTR: it is destroyed. */
 	rig_dct_open(&b, &dct, DC_KEY);
-	m = (struct sm_qp_mod){.mask = IBV_QP_STATE, .state = IBV_QPS_ERR};
+	m = (struct ib_uverbs_modify_qp){.attr_mask = IBV_QP_STATE, .qp_state = IBV_QPS_ERR};
 	assert_int_equal(sm_qp_modify(b.nic, dct.qp.qp, &m), EINVAL);
-	m.state = IBV_QPS_RESET;
+	m.qp_state = IBV_QPS_RESET;
 	assert_int_equal(sm_qp_modify(b.nic, dct.qp.qp, &m), EINVAL);
 	rig_qp_close(&dci);
 	rig_dct_close(&dct);
@@ -814,7 +814,7 @@ TEST_FIXTURE(transitions_that_a_kernel_refuses, hosts_open, hosts_close)
 /* Programs that never set it do atomics by DC on a card: one at a time. */
 TEST_FIXTURE(a_dci_may_always_have_one_response_open, hosts_open, hosts_close)
 {
-	struct sm_qp_mod m;
+	struct ib_uverbs_modify_qp m;
 	struct rig_dct dct;
 	struct rig_qp dci;
 	struct rig_wqe w;

@@ -78,9 +78,18 @@ TEST(icrc_of_a_card)
 	uint8_t icrc[SM_ROCE_ICRC];
 
 	sm_roce_init();
-	sm_roce_icrc_behind(
+	sm_roce_icrc(
 		frame, frame + SM_ROCE_IP_UDP, sizeof(frame) - SM_ROCE_IP_UDP - 4, icrc);
 	assert_memory_equal(icrc, frame + sizeof(frame) - 4, 4);
+}
+
+static void
+path_icrc(const struct sm_roce_path *path, const uint8_t *packet, uint32_t n, uint8_t icrc[4])
+{
+	uint8_t headers[SM_ROCE_IP_UDP];
+
+	sm_roce_ip_udp(path, n + SM_ROCE_ICRC, headers);
+	sm_roce_icrc(headers, packet, n, icrc);
 }
 
 /* The ICRC covers addresses, ports and every byte but the one that switches mark. */
@@ -93,10 +102,10 @@ TEST(icrc_covers)
 	for (uint32_t n = 12; n <= sizeof(packet); n++) {
 		for (uint32_t i = 0; i < n; i++)
 			packet[i] = (uint8_t)(i * 41 + n);
-		sm_roce_icrc(&path, packet, n, icrc);
+		path_icrc(&path, packet, n, icrc);
 		for (uint32_t i = 0; i < n; i++) {
 			packet[i] ^= 0x10;
-			sm_roce_icrc(&path, packet, n, again);
+			path_icrc(&path, packet, n, again);
 			assert_int_equal(memcmp(icrc, again, 4) == 0, i == 4);
 			packet[i] ^= 0x10;
 		}
@@ -107,8 +116,8 @@ TEST(icrc_covers)
 		other.dst ^= i == 1;
 		other.sport ^= i == 2;
 		other.dport ^= i == 3;
-		sm_roce_icrc(&path, packet, 40, icrc);
-		sm_roce_icrc(&other, packet, 40, again);
+		path_icrc(&path, packet, 40, icrc);
+		path_icrc(&other, packet, 40, again);
 		assert_memory_not_equal(icrc, again, 4);
 	}
 }

@@ -305,12 +305,9 @@ answer_response(struct sm_nic *nic, struct sm_qp *qp, const struct sm_hdr *h, ui
 	sm_count_piece(&qp->n.rx, w->op == MLX5_OPCODE_RDMA_READ ? len : 0,
 		w->op == MLX5_OPCODE_RDMA_READ ? SM_KIND_READ_RESP : SM_KIND_ATOMIC_RESP,
 		qp->req.rd_off == 0, qp->mtu_shift);
-	if (pull == NULL)
-		synd = sm_scatter(nic, qp, qp->made.pd, &qp->req.rd_cur, payload, len);
-	else
-		synd = sm_scatter_pull(nic, qp, qp->made.pd, &qp->req.rd_cur, pull, qp->req.rd_off);
-	if (pull != NULL && synd == 0)
-		synd = pull->syndrome;
+	if (pull != NULL)
+		pull->at = qp->req.rd_off;
+	synd = sm_scatter(nic, qp, qp->made.pd, &qp->req.rd_cur, payload, len, pull);
 	qp->req.rd_off += len;
 	if (synd == 0 && ((flags & SM_PKT_LAST) != 0
 				? qp->req.rd_off != w->len

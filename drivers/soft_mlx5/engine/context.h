@@ -22,8 +22,7 @@
  *     peer.c       the rings to and from another context             peer.h
  *     direct.c     large payloads past the rings                     direct.h
  *     bytes.c      copies into application memory                    bytes.h
- *     ledger.c     what the work would have cost a card              count.h
- *     dump.c       the state of everything, as text
+ *     ledger.c     what the work would have cost a card, and where queues stand   count.h
  *     retry.c      timers of requesters, where packets may get lost
  *     fault.c      a bad network, on request                         fault.h
  *     wire_shm.c   the net: slots, liveness, ring files              wire.h
@@ -38,7 +37,8 @@
  * Over UDP a peer's ring is private: sockets are read where rings are, and what was written to
  * rings is sent at the end of the pass, so that all system calls are there.
  *
- * Everything below sm_nic_progress() runs with the nic's lock held.
+ * Everything below sm_nic_progress() runs with the nic's lock held, and so does every command
+ * (SM_LOCKED).
  */
 
 #include <sys/queue.h>
@@ -130,13 +130,24 @@ struct sm_nic {
 
 void sm_lock(struct sm_nic *nic);
 void sm_unlock(struct sm_nic *nic);
-/** What was written to rings is captured, and goes out if the wire is UDP. */
+
+static inline void
+sm_unlock_end(struct sm_nic **nic)
+{
+	sm_unlock(*nic);
+}
+
+/** A command: from here to the end of the block, however it is left, the nic is locked. */
+#define SM_LOCKED(nic)                                                                             \
+	__attribute__((cleanup(sm_unlock_end))) struct sm_nic *locked = (nic);                     \
+	sm_lock(locked)
+
+/** What was captured goes to its file, and what was written to rings out if the wire is UDP. */
 void sm_nic_flush(struct sm_nic *nic);
 
-/**
- * A new object of @p size bytes, zero but for its number, its key and its place, with the nic
- * locked. NULL: no memory, and not locked.
- */
+/** A new object of @p size bytes, zero but for number, key and place. NULL: no memory. */
 void *sm_obj_new(struct sm_nic *nic, enum sm_obj_kind kind, size_t size, struct sm_pd *pd);
+/** An object that has no users leaves everything that knows it. */
+void sm_obj_free(struct sm_nic *nic, struct sm_obj *obj);
 
 #endif

@@ -43,6 +43,7 @@ sm_cq_create(struct sm_nic *nic, const struct sm_cq_attr *attr, struct sm_cq **c
 	if (!buffer_ok(attr->buf, attr->ncqe, attr->cqe_size) || attr->dbrec == NULL ||
 		(uintptr_t)attr->dbrec % 8 != 0)
 		return EINVAL;
+	SM_LOCKED(nic);
 	c = sm_obj_new(nic, SM_OBJ_CQ, sizeof(*c), NULL);
 	if (c == NULL)
 		return ENOMEM;
@@ -54,7 +55,6 @@ sm_cq_create(struct sm_nic *nic, const struct sm_cq_attr *attr, struct sm_cq **c
 	crpc_store_relaxed(&c->dbrec[1], ARM_POISON);
 	*cqn = c->obj.number;
 	*cq = c;
-	sm_unlock(nic);
 	return 0;
 }
 
@@ -67,13 +67,11 @@ sm_cq_resize(struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uin
 
 	if (!buffer_ok(buf, ncqe, cqe_size))
 		return EINVAL;
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	pending = (cq->pi - sm_dbrec(&cq->dbrec[0])) & SM_CQ_CI_MASK;
 	/* The CQE that ends the old buffer takes an entry of both. */
-	if (cq->failed || pending >= cq->ncqe || pending >= ncqe) {
-		sm_unlock(nic);
+	if (cq->failed || pending >= cq->ncqe || pending >= ncqe)
 		return EINVAL;
-	}
 	line = (uint64_t *)(void *)(cq->cqe +
 		((size_t)(cq->pi & (cq->ncqe - 1)) << cq->log_size));
 	memset(line, 0, 63);
@@ -83,7 +81,6 @@ sm_cq_resize(struct sm_nic *nic, struct sm_cq *cq, void *buf, uint32_t ncqe, uin
 	cq->pi++;
 	cq->ci = (cq->pi - pending - 1) & SM_CQ_CI_MASK;
 	buffer_set(cq, buf, ncqe, cqe_size);
-	sm_unlock(nic);
 	return 0;
 }
 

@@ -47,7 +47,7 @@ sm_datagram_send(struct sm_nic *nic, struct sm_qp *qp)
 			return SM_STEP_FULL;
 		peer = NULL;
 	}
-	synd = sm_gather(nic, qp, &t->cur, room.payload, t->swr.len);
+	synd = sm_gather(nic, qp, &t->cur, room.payload, t->swr.len, NULL);
 	if (crpc_unlikely(synd != 0))
 		return sm_sq_fail(nic, qp, (uint8_t)synd);
 	sm_count_piece(&qp->n.tx, t->swr.len,
@@ -122,9 +122,9 @@ sm_datagram_receive(struct sm_nic *nic, const struct sm_hdr *h, const uint8_t *p
 	qp->n.rx.grhs += h->raddr >> 63;
 	sm_recv_cursor(qp);
 	grh_make(nic, h, grh);
-	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, grh, sizeof(grh));
+	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, grh, sizeof(grh), NULL);
 	if (synd == 0)
-		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, payload, len);
+		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &qp->resp.rx.cur, payload, len, NULL);
 	wc = (struct sm_wc){
 		.op = imm ? MLX5_CQE_RESP_SEND_IMM : MLX5_CQE_RESP_SEND,
 		.solicited = (flags & SM_PKT_SE) != 0,

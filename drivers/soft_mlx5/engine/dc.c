@@ -112,17 +112,14 @@ sm_dci_stream_fail(struct sm_qp *qp, const struct sm_swr *w)
 int
 sm_dci_stream_reset(struct sm_nic *nic, struct sm_qp *qp, uint32_t stream)
 {
-	int rc = EINVAL;
 	uint32_t i;
 
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	i = stream_find(qp, stream);
-	if (qp->state == IBV_QPS_RTS && i != qp->dc.nbad) {
-		qp->dc.bad[i] = qp->dc.bad[--qp->dc.nbad];
-		rc = 0;
-	}
-	sm_unlock(nic);
-	return rc;
+	if (qp->state != IBV_QPS_RTS || i == qp->dc.nbad)
+		return EINVAL;
+	qp->dc.bad[i] = qp->dc.bad[--qp->dc.nbad];
+	return 0;
 }
 
 enum sm_step
@@ -257,7 +254,7 @@ conn_make(struct sm_nic *nic, struct sm_qp *dct, struct sm_peer *peer, uint32_t 
 	c->far = src;
 	c->dest_qpn = src & SM_PSN_MASK;
 	c->made = dct->made;
-	c->attr.access = dct->attr.access;
+	c->attr.qp_access_flags = dct->attr.qp_access_flags;
 	c->attr.min_rnr_timer = dct->attr.min_rnr_timer;
 	c->attr.max_dest_rd_atomic = SM_RD_MAX;
 	c->mtu_shift = dct->mtu_shift;

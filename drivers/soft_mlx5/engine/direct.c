@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /* Large payloads straight from their source; see direct.h. */
-#include <inttypes.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
-#include <time.h>
-#include <unistd.h>
+#include <sys/random.h>
 
 #include "crpc_idle.h"
 #include "qp.h"
@@ -56,27 +54,17 @@ grants_find(const struct sm_ring *r)
 	return g;
 }
 
-/* A number that neither another process nor another ring has; even. */
-static uint64_t
-cookie_make(const void *where)
-{
-	struct timespec ts;
-	uint64_t z;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	z = (uint64_t)ts.tv_nsec << 20 ^ (uint64_t)ts.tv_sec << 50 ^ (uintptr_t)where ^
-		(uint64_t)getpid() << 32;
-	return (crpc_random(&z) & ~UINT64_C(1)) | UINT64_C(1) << 63;
-}
-
 uint64_t
 sm_direct_open(struct sm_nic *nic, struct sm_peer *p)
 {
 	struct sm_grants *g = nic->attr.direct != 0 ? calloc(1, sizeof(*g)) : NULL;
 
-	if (g == NULL)
+	/* A number that neither another process nor another ring has; even, and not 0. */
+	if (g == NULL || getrandom(&g->cookie, sizeof(g->cookie), 0) != sizeof(g->cookie)) {
+		free(g);
 		return 0;
-	g->cookie = cookie_make(g);
+	}
+	g->cookie = (g->cookie & ~UINT64_C(1)) | UINT64_C(1) << 63;
 	g->users = 1;
 	p->tx.grants = g;
 	pthread_mutex_lock(&list_lock);
@@ -86,17 +74,6 @@ sm_direct_open(struct sm_nic *nic, struct sm_peer *p)
 }
 
 /* ---- how to reach who writes a ring ---- */
-
-void
-sm_direct_print(const struct sm_nic *nic, FILE *out)
-{
-	const struct sm_direct_count *n = &nic->direct;
-
-	fprintf(out,
-		"\"direct\":{\"from\":%u,\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64
-		",\"received_bytes\":%" PRIu64 ",\"withdrawn\":%" PRIu64 "}",
-		nic->attr.direct, n->sent, n->sent_bytes, n->received_bytes, n->withdrawn);
-}
 
 void
 sm_direct_attach(struct sm_nic *nic, struct sm_peer *p)

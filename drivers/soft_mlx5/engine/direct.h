@@ -106,6 +106,7 @@ struct sm_pull {
 	struct sm_nic *nic;
 	struct sm_peer *peer;
 	struct sm_ref ref;
+	uint32_t at;      /**< Where they begin in their message. */
 	uint32_t pos;     /**< Bytes copied. */
 	uint8_t syndrome; /**< Not 0: failed, as a READ completes then. */
 };
@@ -120,9 +121,6 @@ void sm_direct_close(struct sm_nic *nic, struct sm_peer *p);
 void sm_direct_off(struct sm_nic *nic);
 /** In a forked child: what is shared is the parent's. */
 void sm_direct_fork_child(void);
-
-/** What became of large payloads, as a member of a JSON object. */
-void sm_direct_print(const struct sm_nic *nic, FILE *out);
 
 /**
  * A grant for the next piece of @p left bytes of a message of @p qp, to be filled (len, nseg, seg,

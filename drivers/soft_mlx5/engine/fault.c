@@ -12,6 +12,7 @@
 #include "fault.h"
 
 #define HELD_MAX 64u
+#define TEXT_MAX 512u
 /* How late a packet may come. */
 #define DELAY_NS UINT64_C(500000)
 
@@ -73,44 +74,47 @@ happens(struct sm_fault *f, enum fault what)
 	return true;
 }
 
-/* "name=value"; false: not one of ours. */
+/* The value of a setting; false: it has none, or another. */
 static bool
-setting(uint64_t on[SETTINGS], const char *text, size_t len)
+value_take(uint64_t *on, bool share, const char *value)
 {
-	const char *eq = memchr(text, '=', len);
-	size_t name = eq == NULL ? 0 : (size_t)(eq - text);
-	char value[32], *end;
-	uint32_t i = 0;
-	double p;
+	double p = 0;
+	char *end;
 
-	if (eq == NULL || len - name - 1 >= sizeof(value) || name + 1 == len || eq[1] == '-')
+	if (value == NULL || value[0] == '\0' || value[0] == '-')
 		return false;
-	memcpy(value, eq + 1, len - name - 1);
-	value[len - name - 1] = '\0';
-	while (i < SETTINGS && (strlen(names[i]) != name || memcmp(names[i], text, name) != 0))
-		i++;
-	if (i == SETTINGS)
-		return false;
-	if (i >= FAULTS) {
-		on[i] = strtoull(value, &end, 0);
-		return *end == '\0';
-	}
-	p = strtod(value, &end);
-	on[i] = p >= 0 && p <= 1 ? (uint64_t)(p * 4294967296.0) : 0;
+	if (share)
+		*on = (uint64_t)((p = strtod(value, &end)) * 4294967296.0);
+	else
+		*on = strtoull(value, &end, 0);
 	return *end == '\0' && p >= 0 && p <= 1;
 }
 
 static int
 parse(const char *text, uint64_t on[SETTINGS])
 {
-	for (size_t len; *text != '\0'; text += len + (text[len] == ',')) {
-		len = strcspn(text, ",");
-		if (!setting(on, text, len))
+	char copy[TEXT_MAX], *at = copy, *s, *value;
+	size_t len = strlen(text);
+	uint32_t i;
+
+	if (len >= sizeof(copy))
+		return crpc_fail(EINVAL, "faults: %zu bytes, not %u at most", len, TEXT_MAX - 1);
+	memcpy(copy, text, len + 1);
+	while (at != NULL && *at != '\0') {
+		const char *given = text + (at - copy);
+
+		s = strsep(&at, ",");
+		value = strchr(s, '=');
+		if (value != NULL)
+			*value++ = '\0';
+		for (i = 0; i < SETTINGS && strcmp(names[i], s) != 0; i++)
+			;
+		if (i == SETTINGS || !value_take(&on[i], i < FAULTS, value))
 			return crpc_fail(EINVAL,
 				"faults: '%.*s' is not seed=N, qp=N, slow=NANOSECONDS, dead=1 or "
 				"one of drop, corrupt, dup, delay, reorder, rnr, inval, access, "
 				"op, prot, badresp, cqfull =P with P from 0 to 1",
-				(int)len, text);
+				(int)strcspn(given, ","), given);
 	}
 	return 0;
 }
@@ -128,21 +132,9 @@ sm_fault_prot(struct sm_fault *f, const struct sm_qp *qp)
 }
 
 bool
-sm_fault_stopped(const struct sm_fault *f, uint64_t now)
+sm_fault_stops(const struct sm_fault *f, uint64_t now)
 {
 	return f->on[DEAD] != 0 || now < f->busy_until;
-}
-
-/* The faults of a context were set: everything that depends on them follows. */
-static void
-fault_begin(struct sm_nic *nic)
-{
-	struct sm_obj *obj;
-
-	nic->lossy = true;
-	sm_direct_off(nic);
-	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link)
-		sm_qp_way(nic, (struct sm_qp *)obj);
 }
 
 int
@@ -151,21 +143,24 @@ sm_nic_faults(struct sm_nic *nic, const char *text)
 	uint64_t on[SETTINGS] = {0};
 	int rc = parse(text, on);
 	struct sm_fault *f;
+	struct sm_obj *obj;
 
 	if (rc != 0)
 		return rc;
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	f = nic->fault != NULL ? nic->fault : calloc(1, sizeof(*f));
-	if (f != NULL) {
-		/* Other contexts have another fate from the same seed. */
-		if (on[SEED] != 0 || f->rng == 0)
-			f->rng = crpc_max(on[SEED], 1) + ((uint64_t)nic->slot << 32);
-		memcpy(f->on, on, sizeof(f->on));
-		nic->fault = f;
-		fault_begin(nic);
-	}
-	sm_unlock(nic);
-	return f != NULL ? 0 : ENOMEM;
+	if (f == NULL)
+		return ENOMEM;
+	/* Other contexts have another fate from the same seed. */
+	if (on[SEED] != 0 || f->rng == 0)
+		f->rng = crpc_max(on[SEED], 1) + ((uint64_t)nic->slot << 32);
+	memcpy(f->on, on, sizeof(f->on));
+	nic->fault = f;
+	nic->lossy = true;
+	sm_direct_off(nic);
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link)
+		sm_qp_way(nic, (struct sm_qp *)obj);
+	return 0;
 }
 
 int
@@ -227,14 +222,16 @@ hold(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *hdr, const uint
 }
 
 void
-sm_fault_release(struct sm_nic *nic, struct sm_peer *p)
+sm_fault_release(struct sm_nic *nic)
 {
 	struct sm_fault *f = nic->fault;
 
 	for (uint32_t i = 0; f != NULL && i < HELD_MAX && f->nheld != 0; i++) {
 		struct held *h = &f->held[i];
 
-		if (h->peer != p || (nic->now < h->due && f->packets < h->passed))
+		struct sm_peer *p = h->peer;
+
+		if (p == NULL || p->dead || (nic->now < h->due && f->packets < h->passed))
 			continue;
 		h->peer = NULL;
 		f->nheld--;

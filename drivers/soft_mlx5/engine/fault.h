@@ -13,21 +13,16 @@
 bool sm_fault_local(const struct sm_fault *fault);
 /** True: the send WQE that @p qp begins fails, as if its memory were not registered. */
 bool sm_fault_prot(struct sm_fault *fault, const struct sm_qp *qp);
-bool sm_fault_stopped(const struct sm_fault *fault, uint64_t now);
 /** True: the card does nothing now, being dead or busy with a slow DMA. */
-static inline bool
-sm_fault_stops(const struct sm_fault *fault, uint64_t now)
-{
-	return crpc_unlikely(fault != NULL) && sm_fault_stopped(fault, now);
-}
+bool sm_fault_stops(const struct sm_fault *fault, uint64_t now);
 void sm_fault_pass(struct sm_nic *nic, uint32_t work);
 /** What is on and what happened, as members of a JSON object. */
 void sm_fault_print(const struct sm_fault *fault, FILE *out);
 /** What becomes of a packet from a peer. */
 void sm_fault_packet(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h,
 	const uint8_t *payload);
-/** Deliver what is due of a peer's late packets. */
-void sm_fault_release(struct sm_nic *nic, struct sm_peer *p);
+/** Deliver the packets that were held long enough. */
+void sm_fault_release(struct sm_nic *nic);
 /** The peer goes, and its late packets with it. */
 void sm_fault_forget(struct sm_nic *nic, const struct sm_peer *p);
 

@@ -2,7 +2,8 @@
 
 /*
  * The ledger: what the counters of queue pairs (count.h) come to on a card. See soft_mlx5.h for
- * what is counted and how.
+ * what is counted and how. And the report of it, with where queues stand, for whoever wonders why
+ * nothing moves.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -148,18 +149,16 @@ int
 sm_nic_ledger(struct sm_nic *nic, uint32_t qpn, struct soft_mlx5_ledger *out)
 {
 	const struct sm_qp *qp;
-	int rc = 0;
 
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	qp = sm_qp_find(nic, qpn);
+	if (qpn != 0 && qp == NULL)
+		return ENOENT;
 	if (qpn == 0)
 		ledger_total(nic, out);
-	else if (qp != NULL)
-		ledger_of(qp, out);
 	else
-		rc = ENOENT;
-	sm_unlock(nic);
-	return rc;
+		ledger_of(qp, out);
+	return 0;
 }
 
 static void
@@ -176,32 +175,79 @@ ledger_print(FILE *f, const struct soft_mlx5_ledger *l)
 	fprintf(f, "}");
 }
 
+/* What a requester waits for. */
+static const char *
+sq_waits(const struct sm_qp *qp)
+{
+	if (qp->req.halted)
+		return "halted";
+	if (qp->on[SM_TURN_WAIT])
+		return qp->req.lost ? "no answer" : "receiver not ready";
+	if (qp->on[SM_TURN_SEND])
+		return "room";
+	return qp->req.wr_done != qp->req.wr_tx ? "acknowledgements" : "";
+}
+
+static void
+qp_print(FILE *f, const struct sm_qp *qp)
+{
+	const struct sm_requester *s = &qp->req;
+	const struct sm_responder *r = &qp->resp;
+	struct soft_mlx5_ledger l;
+
+	fprintf(f,
+		"{\"qpn\":%u,\"type\":\"%s\",\"state\":%u,\"dest\":%u,\"slot\":%u,\"dead\":%u,"
+		"\"connections\":%u,\"waits_for\":\"%s\",\"posted\":%u,\"taken\":%u,"
+		"\"unfinished\":%u,\"psn\":%u,\"psn_acked\":%u,\"reads_open\":%u,"
+		"\"retries_left\":%u,\"rnr_retries_left\":%u,\"recv_posted\":%u,"
+		"\"recv_used\":%u,\"psn_expected\":%u,\"in_message\":%u,\"refusing\":%u,"
+		"\"answers\":%u,\"ledger\":",
+		qp->qpn, qp->kind->name, qp->state, qp->dest_qpn, qp->peer->slot, qp->peer->dead,
+		qp->dc.nconns, sq_waits(qp), s->head, s->taken, s->wr_tx - s->wr_done, s->psn,
+		s->acked, s->rd_tail - s->rd_head, s->retries, s->rnr_retries, r->head, r->tail,
+		r->psn, r->rx.open, r->refusing, r->ans_tail - r->ans_head);
+	ledger_of(qp, &l);
+	ledger_print(f, &l);
+	fprintf(f, "}");
+}
+
+static void
+cq_print(FILE *f, const struct sm_cq *cq)
+{
+	fprintf(f,
+		"{\"cqn\":%u,\"entries\":%u,\"bytes\":%u,\"written\":%u,\"read\":%u,"
+		"\"overrun\":%u,\"armed\":%u}",
+		cq->obj.number, cq->ncqe, 1u << cq->log_size, cq->pi & SM_CQ_CI_MASK,
+		sm_dbrec(&cq->dbrec[0]) & SM_CQ_CI_MASK, cq->failed,
+		cq->arm != crpc_load_relaxed(&cq->dbrec[1]));
+}
+
 void
 sm_nic_stat(struct sm_nic *nic, FILE *f)
 {
 	struct soft_mlx5_ledger l;
 	const struct sm_obj *obj;
-	const char *between = "";
 
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	ledger_total(nic, &l);
 	fprintf(f, "\"pid\":%d,\"slot\":%u,\"faults\":{", (int)getpid(), nic->slot);
 	sm_fault_print(nic->fault, f);
-	fprintf(f, "},");
-	sm_direct_print(nic, f);
-	fprintf(f, ",\"datagrams_dropped\":%" PRIu64 ",\"total\":", nic->datagrams_dropped);
+	fprintf(f,
+		"},\"direct\":{\"from\":%u,\"sent\":%" PRIu64 ",\"sent_bytes\":%" PRIu64
+		",\"received_bytes\":%" PRIu64 ",\"withdrawn\":%" PRIu64
+		"},\"datagrams_dropped\":%" PRIu64 ",\"total\":",
+		nic->attr.direct, nic->direct.sent, nic->direct.sent_bytes,
+		nic->direct.received_bytes, nic->direct.withdrawn, nic->datagrams_dropped);
 	ledger_print(f, &l);
 	fprintf(f, ",\"qps\":[");
 	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_QP], link) {
-		const struct sm_qp *qp = (const struct sm_qp *)obj;
-
-		fprintf(f, "%s\n{\"qpn\":%u,\"type\":\"%s\",\"state\":%u,\"dest\":%u,\"ledger\":",
-			between, qp->qpn, qp->kind->name, qp->state, qp->dest_qpn);
-		ledger_of(qp, &l);
-		ledger_print(f, &l);
-		fprintf(f, "}");
-		between = ",";
+		qp_print(f, (const struct sm_qp *)obj);
+		fputs(TAILQ_NEXT(obj, link) != NULL ? ",\n" : "", f);
+	}
+	fprintf(f, "],\"cqs\":[");
+	TAILQ_FOREACH(obj, &nic->objs[SM_OBJ_CQ], link) {
+		cq_print(f, (const struct sm_cq *)obj);
+		fputs(TAILQ_NEXT(obj, link) != NULL ? ",\n" : "", f);
 	}
 	fprintf(f, "]");
-	sm_unlock(nic);
 }

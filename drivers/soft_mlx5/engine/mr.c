@@ -83,6 +83,7 @@ sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, const struct sm_region *regio
 
 	if (!region_ok(region))
 		return EINVAL;
+	SM_LOCKED(nic);
 	m = sm_obj_new(nic, SM_OBJ_MR, sizeof(*m), pd);
 	if (m == NULL)
 		return ENOMEM;
@@ -91,7 +92,6 @@ sm_mr_create(struct sm_nic *nic, struct sm_pd *pd, const struct sm_region *regio
 	k->region = *region;
 	*key = k->key;
 	*mr = m;
-	sm_unlock(nic);
 	return 0;
 }
 
@@ -106,26 +106,22 @@ sm_mr_rereg(struct sm_nic *nic, struct sm_mr *mr, struct sm_pd *pd, const struct
 	uint32_t *key)
 {
 	struct sm_mkey *k;
-	int rc = 0;
 
 	if (!region_ok(region))
 		return EINVAL;
-	sm_lock(nic);
-	if (sm_mw_bound_to(nic, mr->obj.key)) {
-		rc = EBUSY;
-	} else {
-		k = &nic->keys[mr->obj.key];
-		sm_direct_withdraw_key(nic, mr->obj.key);
-		if (pd != NULL) {
-			mr->obj.pd->obj.users--;
-			mr->obj.pd = k->pd = pd;
-			pd->obj.users++;
-		}
-		k->region = *region;
-		*key = k->key;
+	SM_LOCKED(nic);
+	if (sm_mw_bound_to(nic, mr->obj.key))
+		return EBUSY;
+	k = &nic->keys[mr->obj.key];
+	sm_direct_withdraw_key(nic, mr->obj.key);
+	if (pd != NULL) {
+		mr->obj.pd->obj.users--;
+		mr->obj.pd = k->pd = pd;
+		pd->obj.users++;
 	}
-	sm_unlock(nic);
-	return rc;
+	k->region = *region;
+	*key = k->key;
+	return 0;
 }
 
 /* Step to the next segment, over @units of 16 bytes. */
@@ -225,56 +221,39 @@ seg_mem(const struct sm_nic *nic, const struct sm_qp *qp, const struct sm_cursor
 }
 
 uint32_t
-sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst, uint32_t n)
-{
-	struct seg s;
-
-	while (n != 0) {
-		const void *src;
-		uint32_t part;
-
-		if (crpc_unlikely(!seg_read(cur, &s))) /* It changed since it was measured. */
-			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
-		part = (uint32_t)crpc_min(n, s.bytes - cur->off);
-		if (s.in_wqe) {
-			inline_copy(cur, dst, part);
-		} else if (part != 0) {
-			src = seg_mem(nic, qp, cur, part);
-			if (crpc_unlikely(src == NULL))
-				return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-			sm_count_read(&qp->n, part);
-			memcpy(dst, src, part);
-		}
-		seg_use(cur, &s, part);
-		dst += part;
-		n -= part;
-	}
-	return 0;
-}
-
-bool
-sm_gather_refs(
-	const struct sm_nic *nic, const struct sm_qp *qp, struct sm_cursor *cur, struct sm_grant *g)
+sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst, uint32_t n,
+	struct sm_grant *g)
 {
 	struct seg s;
 	uint32_t part;
 
-	for (uint32_t n = g->len; n != 0; n -= part) {
-		const void *src;
+	for (; n != 0; n -= part) {
+		const void *src = NULL;
 
-		if (!seg_read(cur, &s) || s.in_wqe)
-			return false;
+		if (crpc_unlikely(!seg_read(cur, &s))) /* It changed since it was measured. */
+			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 		part = (uint32_t)crpc_min(n, s.bytes - cur->off);
-		if (part != 0) {
+		if (!s.in_wqe && part != 0) {
 			src = seg_mem(nic, qp, cur, part);
-			if (src == NULL || g->nseg == SM_GRANT_SEGS)
-				return false;
+			if (crpc_unlikely(src == NULL))
+				return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
+		}
+		if (crpc_unlikely(g != NULL)) {
+			if (s.in_wqe || g->nseg == SM_GRANT_SEGS)
+				return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 			g->key[g->nseg] = sm_be32(cur->seg + 4) >> 8;
 			g->seg[g->nseg++] = (struct sm_seg){(uintptr_t)src, part};
+		} else if (s.in_wqe) {
+			inline_copy(cur, dst, part);
+			dst += part;
+		} else if (src != NULL) {
+			sm_count_read(&qp->n, part);
+			memcpy(dst, src, part);
+			dst += part;
 		}
 		seg_use(cur, &s, part);
 	}
-	return true;
+	return 0;
 }
 
 /*
@@ -330,43 +309,30 @@ copy_checked(void *dst, const void *src, size_t n)
 
 uint32_t
 sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd, struct sm_cursor *cur,
-	const uint8_t *src, uint32_t n)
+	const uint8_t *src, uint32_t n, struct sm_pull *pull)
 {
 	uint32_t part;
 	void *dst;
 
-	for (; n != 0; n -= part, src += part) {
+	for (; n != 0; n -= part) {
 		uint32_t synd = scatter_next(nic, pd, cur, n, &dst, &part);
 
 		if (crpc_unlikely(synd != 0))
 			return synd;
 		if (crpc_unlikely(part == 0))
 			continue;
+		if (crpc_unlikely(pull != NULL)) {
+			sm_count_parts(&qp->n, pull->at + pull->pos, part, sm_count_write);
+			if (!sm_pull_to(pull, dst, part))
+				return pull->syndrome;
+			continue;
+		}
 		sm_count_write(&qp->n, part);
 		if (crpc_likely(!crpc_load_relaxed(&nic->helped)))
 			sm_copy(dst, src, part);
 		else if (!copy_checked(dst, src, part))
 			return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
-	}
-	return 0;
-}
-
-uint32_t
-sm_scatter_pull(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd, struct sm_cursor *cur,
-	struct sm_pull *pull, uint32_t at)
-{
-	uint32_t part, synd;
-	void *dst;
-
-	for (uint32_t n = (uint32_t)pull->ref.len; n != 0; n -= part, at += part) {
-		synd = scatter_next(nic, pd, cur, n, &dst, &part);
-		if (synd != 0)
-			return synd;
-		if (part == 0)
-			continue;
-		sm_count_parts(&qp->n, at, part, sm_count_write);
-		if (!sm_pull_to(pull, dst, part))
-			return 0;
+		src += part;
 	}
 	return 0;
 }

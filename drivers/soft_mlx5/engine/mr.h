@@ -87,20 +87,17 @@ struct sm_cursor {
 uint64_t sm_cursor_total(const struct sm_cursor *cur);
 /** Go @p n bytes on; false: there are not so many. */
 bool sm_cursor_skip(struct sm_cursor *cur, uint32_t n);
-/** Copy @p n bytes out of the memory that a send WQE's segments name; 0 or a syndrome. */
-uint32_t sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst,
-	uint32_t n);
-/** Name that memory in @p g, of len bytes, instead; false: not so. */
-bool sm_gather_refs(const struct sm_nic *nic, const struct sm_qp *qp, struct sm_cursor *cur,
-	struct sm_grant *g);
-/** Copy @p n bytes into the segments' memory; 0 or a syndrome (LOCAL_LENGTH: does not fit). */
-uint32_t sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
-	struct sm_cursor *cur, const uint8_t *src, uint32_t n);
 /**
- * The same with the bytes that a reference names, which begin @p at bytes behind their message.
- * With 0 see also its syndrome.
+ * Copy @p n bytes out of the memory that a send WQE's segments name, or, with @p g, name that
+ * memory in it; 0 or a syndrome.
  */
-uint32_t sm_scatter_pull(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
-	struct sm_cursor *cur, struct sm_pull *pull, uint32_t at);
+uint32_t sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *dst,
+	uint32_t n, struct sm_grant *g);
+/**
+ * Copy @p n bytes, of @p src or, with @p pull, those that it refers to, into the segments' memory;
+ * 0 or a syndrome (LOCAL_LENGTH: does not fit).
+ */
+uint32_t sm_scatter(struct sm_nic *nic, struct sm_qp *qp, const struct sm_pd *pd,
+	struct sm_cursor *cur, const uint8_t *src, uint32_t n, struct sm_pull *pull);
 
 #endif

@@ -42,7 +42,7 @@ sm_nic_flush(struct sm_nic *nic)
 	if (crpc_unlikely(nic->udp != NULL))
 		sm_udp_send(nic);
 	if (crpc_unlikely(nic->pcap != NULL))
-		sm_pcap_pass(nic);
+		sm_pcap_flush(nic->pcap);
 }
 
 void
@@ -166,9 +166,8 @@ sm_nic_free(struct sm_nic *nic)
 void
 sm_nic_lid(struct sm_nic *nic, uint16_t first)
 {
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	nic->attr.lid = first;
-	sm_unlock(nic);
 }
 
 uint32_t
@@ -196,12 +195,11 @@ sm_nic_vanish(struct sm_nic *nic)
 {
 	struct sm_qp *qp;
 
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	nic->vanished = true;
 	while ((qp = TAILQ_FIRST(&nic->turn[SM_TURN_ANSWER])) != NULL)
 		sm_turn_del(nic, qp, SM_TURN_ANSWER);
 	sm_wire_vanish(nic->wire);
-	sm_unlock(nic);
 }
 
 static bool
@@ -217,9 +215,7 @@ sm_obj_new(struct sm_nic *nic, enum sm_obj_kind kind, size_t size, struct sm_pd 
 
 	if (obj == NULL)
 		return NULL;
-	sm_lock(nic);
 	if (has_key(kind) && sm_key_alloc(nic, &obj->key) != 0) {
-		sm_unlock(nic);
 		free(obj);
 		return NULL;
 	}
@@ -232,9 +228,8 @@ sm_obj_new(struct sm_nic *nic, enum sm_obj_kind kind, size_t size, struct sm_pd 
 	return obj;
 }
 
-/* The object has no users: it leaves everything that knows it. */
-static void
-obj_unlist(struct sm_nic *nic, struct sm_obj *obj)
+void
+sm_obj_free(struct sm_nic *nic, struct sm_obj *obj)
 {
 	if (obj->pd != NULL)
 		obj->pd->obj.users--;
@@ -247,46 +242,41 @@ obj_unlist(struct sm_nic *nic, struct sm_obj *obj)
 		sm_cq_forget(nic, (struct sm_cq *)obj);
 	if (obj->kind == SM_OBJ_QP)
 		sm_qp_forget(nic, (struct sm_qp *)obj);
+	free(obj);
 }
 
 int
 sm_destroy(struct sm_nic *nic, void *made)
 {
 	struct sm_obj *obj = made;
-	int rc = 0;
 
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	if (obj->users != 0 || (obj->kind == SM_OBJ_MR && sm_mw_bound_to(nic, obj->key)))
-		rc = EBUSY;
-	else
-		obj_unlist(nic, obj);
-	sm_unlock(nic);
-	if (rc == 0)
-		free(obj);
-	return rc;
+		return EBUSY;
+	sm_obj_free(nic, obj);
+	return 0;
 }
 
 int
 sm_pd_create(struct sm_nic *nic, struct sm_pd **pd, uint32_t *pdn)
 {
-	struct sm_pd *p = sm_obj_new(nic, SM_OBJ_PD, sizeof(*p), NULL);
+	struct sm_pd *p;
 
+	SM_LOCKED(nic);
+	p = sm_obj_new(nic, SM_OBJ_PD, sizeof(*p), NULL);
 	if (p == NULL)
 		return ENOMEM;
 	*pdn = p->obj.number;
 	*pd = p;
-	sm_unlock(nic);
 	return 0;
 }
 
 int
 sm_ah_create(struct sm_nic *nic, struct sm_pd *pd, void **ah)
 {
+	SM_LOCKED(nic);
 	*ah = sm_obj_new(nic, SM_OBJ_AH, sizeof(struct sm_obj), pd);
-	if (*ah == NULL)
-		return ENOMEM;
-	sm_unlock(nic);
-	return 0;
+	return *ah != NULL ? 0 : ENOMEM;
 }
 
 static void
@@ -419,7 +409,8 @@ sm_nic_progress(struct sm_nic *nic, uint64_t now_ns)
 	if (crpc_unlikely(crpc_load_relaxed(&nic->waiters) != 0 ||
 		    crpc_exchange_acq_rel(&nic->lock, 1) != 0))
 		return progress_busy(nic);
-	if (crpc_unlikely(nic->vanished || sm_fault_stops(nic->fault, now_ns))) {
+	if (crpc_unlikely(nic->vanished ||
+		    (nic->fault != NULL && sm_fault_stops(nic->fault, now_ns)))) {
 		sm_unlock(nic);
 		return 0;
 	}
@@ -441,18 +432,15 @@ sm_nic_idle(struct sm_nic *nic)
 {
 	struct sm_peer *p;
 	uint32_t head;
-	bool idle;
 
-	sm_lock(nic);
-	idle = TAILQ_EMPTY(&nic->turn[SM_TURN_SEND]) && TAILQ_EMPTY(&nic->turn[SM_TURN_ANSWER]) &&
-		nic->rings_seen == crpc_load_acquire(nic->rings) && sm_uars_quiet(nic);
+	SM_LOCKED(nic);
 	TAILQ_FOREACH (p, &nic->peers, link) {
 		struct sm_rx *rx = p->rx.ring != NULL ? &p->rx : &p->out;
 
 		if (!p->dead && rx->ring != NULL &&
 			(p->nlate != 0 || sm_rx_peek(rx, &head) != NULL))
-			idle = false;
+			return false;
 	}
-	sm_unlock(nic);
-	return idle;
+	return TAILQ_EMPTY(&nic->turn[SM_TURN_SEND]) && TAILQ_EMPTY(&nic->turn[SM_TURN_ANSWER]) &&
+		nic->rings_seen == crpc_load_acquire(nic->rings) && sm_uars_quiet(nic);
 }

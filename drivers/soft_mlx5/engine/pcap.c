@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Captures: what a context sends, and over UDP also what it receives, as RoCEv2 frames in a file of
+ * Captures: what a context receives, and over UDP also what it sends, as RoCEv2 frames in a file of
  * pcap with nanoseconds, which any number of contexts may share: each appends whole records.
- *
- * A ring is looked at behind its writer, at the end of a pass. What was not shown yet counts as not
- * taken, so nothing is overwritten before.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -17,7 +14,6 @@
 #include "crpc_log.h"
 #include "pcap.h"
 #include "qp.h"
-#include "roce.h"
 
 #define PCAP_MAGIC_NS 0xa1b23c4du
 #define PCAP_ETHERNET 1u
@@ -94,8 +90,8 @@ sm_pcap_open(const char *path, uint64_t epoch_ns, struct sm_pcap **pcap)
 	return 0;
 }
 
-static void
-pcap_flush(struct sm_pcap *c)
+void
+sm_pcap_flush(struct sm_pcap *c)
 {
 	if (c->fill == 0)
 		return;
@@ -111,7 +107,7 @@ sm_pcap_close(struct sm_pcap *c, bool drop)
 	if (c == NULL)
 		return;
 	if (!drop)
-		pcap_flush(c);
+		sm_pcap_flush(c);
 	close(c->fd);
 	free(c);
 }
@@ -128,15 +124,14 @@ sm_pcap_packet(struct sm_pcap *c, uint64_t now, uint32_t src, uint32_t dst, cons
 	uint32_t n, record[4];
 
 	if (c->fill + RECORD + FRAME_MAX > BUFFER)
-		pcap_flush(c);
+		sm_pcap_flush(c);
 	frame = c->buf + c->fill + RECORD;
 	ib = frame + ETHERNET + SM_ROCE_IP_UDP;
 	n = sm_roce_put(p, ib);
 	if (n == 0)
 		return;
-	sm_roce_icrc(&path, ib, n, ib + n);
-	n += SM_ROCE_ICRC;
-	sm_roce_ip_udp(&path, n, frame + ETHERNET);
+	sm_roce_ip_udp(&path, n + SM_ROCE_ICRC, frame + ETHERNET);
+	sm_roce_icrc(frame + ETHERNET, ib, n, ib + n);
 	memset(frame, 0, ETHERNET);
 	frame[0] = frame[6] = 0x02; /* Administered locally. */
 	for (uint32_t i = 0; i < 4; i++) {
@@ -144,7 +139,7 @@ sm_pcap_packet(struct sm_pcap *c, uint64_t now, uint32_t src, uint32_t dst, cons
 		frame[8 + i] = (uint8_t)(src >> (24 - 8 * i));
 	}
 	frame[12] = 0x08; /* IPv4. */
-	n += ETHERNET + SM_ROCE_IP_UDP;
+	n += ETHERNET + SM_ROCE_IP_UDP + SM_ROCE_ICRC;
 	now += c->epoch;
 	record[0] = (uint32_t)(now / 1000000000u);
 	record[1] = (uint32_t)(now % 1000000000u);
@@ -153,10 +148,10 @@ sm_pcap_packet(struct sm_pcap *c, uint64_t now, uint32_t src, uint32_t dst, cons
 	c->fill += RECORD + n;
 }
 
-uint8_t
-sm_roce_of(const struct sm_nic *nic, const struct sm_hdr *h, uint32_t *mtu_shift)
+enum sm_roce_transport
+sm_roce_of(const struct sm_nic *nic, uint32_t qpn, const struct sm_hdr *h, uint32_t *mtu_shift)
 {
-	const struct sm_qp *qp = sm_qp_find(nic, h->src & SM_PSN_MASK);
+	const struct sm_qp *qp = sm_qp_find(nic, qpn & SM_PSN_MASK);
 	uint8_t group = sm_pkt_kind(h->head)->group;
 
 	*mtu_shift = qp != NULL ? qp->mtu_shift : 12;
@@ -164,56 +159,18 @@ sm_roce_of(const struct sm_nic *nic, const struct sm_hdr *h, uint32_t *mtu_shift
 		return SM_ROCE_UD;
 	if (group == SM_PKTS_CONTROL)
 		return SM_ROCE_DC;
-	return qp != NULL ? qp->kind->transport : SM_ROCE_RC;
+	return qp != NULL ? (enum sm_roce_transport)qp->kind->transport : SM_ROCE_RC;
 }
 
-/* A packet of a ring, in pieces of the path's MTU. */
-static void
-packet_show(struct sm_nic *nic, const struct sm_peer *p, const struct sm_hdr *h,
+void
+sm_pcap_ring(struct sm_nic *nic, const struct sm_peer *p, const struct sm_hdr *h,
 	const uint8_t *payload)
 {
-	uint32_t shift, src = nic->attr.udp_addr != 0 ? nic->attr.udp_addr : SHM_ADDR | nic->slot;
-	uint32_t dst = p->self ? src : SHM_ADDR | p->slot;
-	enum sm_roce_transport transport = (enum sm_roce_transport)sm_roce_of(nic, h, &shift);
+	uint32_t shift, dst = nic->attr.udp_addr != 0 ? nic->attr.udp_addr : SHM_ADDR | nic->slot;
+	uint32_t src = p->self ? dst : SHM_ADDR | p->slot;
+	enum sm_roce_transport transport = sm_roce_of(nic, h->dst, h, &shift);
 	struct sm_roce roce;
 
 	for (uint32_t i = 0; sm_roce_piece(h, payload, shift, transport, i, &roce); i++)
 		sm_pcap_packet(nic->pcap, nic->now, src, dst, &roce);
-}
-
-static void
-ring_show(struct sm_nic *nic, struct sm_peer *p)
-{
-	struct sm_tx *tx = &p->tx;
-
-	while (tx->seen != tx->pos) {
-		struct sm_pkt *pkt = sm_ring_at(tx->ring, tx->seen);
-		uint32_t head = crpc_load_relaxed(&pkt->head), len = head & 0xffff;
-		uint32_t left = SM_RING_BYTES - (uint32_t)(tx->seen & (SM_RING_BYTES - 1));
-		bool pad = sm_pkt_type(head) == SM_PKT_PAD;
-		uint32_t bytes = pad ? left : sm_pkt_bytes(len);
-		struct sm_hdr h;
-
-		/* Its reader wrote there. */
-		if (len > SM_FRAG || bytes > left || bytes > tx->pos - tx->seen) {
-			tx->seen = tx->pos;
-			break;
-		}
-		if (!pad) {
-			sm_pkt_get(pkt, head, &h);
-			packet_show(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
-		}
-		tx->seen += bytes;
-	}
-}
-
-void
-sm_pcap_pass(struct sm_nic *nic)
-{
-	struct sm_peer *p;
-
-	TAILQ_FOREACH(p, &nic->peers, link)
-		if (p->tx.watched)
-			ring_show(nic, p);
-	pcap_flush(nic->pcap);
 }

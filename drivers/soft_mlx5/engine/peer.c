@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "fault.h"
+#include "pcap.h"
 #include "qp.h"
 
 /* Packets that are read from one peer in one pass. */
@@ -19,19 +20,6 @@
 #define PEERS_MAX 4096u
 #define GUESTS_MAX 2048u
 
-/* A ring of this process to itself. Pages that are never written to stay without memory. */
-static struct sm_ring *
-ring_local(uint64_t cookie)
-{
-	struct sm_ring *r = aligned_alloc(CRPC_CACHE_GUARD, sizeof(*r));
-
-	if (r == NULL)
-		return NULL;
-	memset((void *)r, 0, offsetof(struct sm_ring, data) + sizeof(struct sm_pkt));
-	r->cookie = cookie;
-	return r;
-}
-
 static int
 peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 {
@@ -42,12 +30,11 @@ peer_tx_open(struct sm_nic *nic, struct sm_peer *p)
 		return 0;
 	cookie = sm_direct_open(nic, p);
 	if (p->self || nic->udp != NULL) {
-		p->tx.ring = ring_local(cookie);
+		p->tx.ring = sm_wire_ring_local(cookie);
 		if (p->tx.ring == NULL)
 			return ENOMEM;
 		p->out.ring = p->tx.ring;
 	}
-	p->tx.watched = nic->pcap != NULL && (p->self || nic->udp == NULL);
 	if (p->self) {
 		p->rx.ring = p->tx.ring;
 		sm_direct_attach(nic, p);
@@ -175,9 +162,9 @@ is_gid_here(const struct sm_nic *nic, const uint8_t gid[16])
 }
 
 int
-sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer)
+sm_peer_get(struct sm_nic *nic, const struct ib_uverbs_modify_qp *m, struct sm_peer **peer)
 {
-	uint32_t slot = m->dest_qpn >> 16 & (SM_SLOTS - 1);
+	uint32_t slot = m->dest_qp_num >> 16 & (SM_SLOTS - 1);
 	const struct ib_uverbs_qp_dest *d = &m->dest;
 	bool v2 = d->is_global && sm_gid_kind(nic, d->sgid_index) == 0;
 
@@ -233,15 +220,11 @@ sm_peer_free(struct sm_nic *nic, struct sm_peer *p)
 	LIST_REMOVE(p, name_link);
 	nic->npeers--;
 	nic->nguests -= p->guest;
-	if (p->self || nic->udp != NULL) {
-		free(p->tx.ring);
-	} else {
-		if (p->tx.ring != NULL) {
-			sm_wire_ring_free(p->tx.ring);
-			sm_wire_room_drop(nic->wire, p->slot);
-		}
-		if (p->rx.ring != NULL)
-			sm_wire_ring_free(p->rx.ring);
+	if (p->rx.ring != NULL && p->rx.ring != p->tx.ring)
+		sm_wire_ring_free(p->rx.ring);
+	if (p->tx.ring != NULL) {
+		sm_wire_ring_free(p->tx.ring);
+		sm_wire_room_drop(nic->wire, p->slot);
 	}
 	free(p->late);
 	free(p);
@@ -329,8 +312,8 @@ packet_other(struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, cons
 	return false;
 }
 
-static inline __attribute__((always_inline)) bool
-packet_take(
+bool
+sm_peer_packet(
 	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
 {
 	uint8_t group = sm_pkt_kind(h->head)->group;
@@ -342,13 +325,6 @@ packet_take(
 	else
 		return packet_other(nic, p, h, payload);
 	return true;
-}
-
-void
-sm_peer_packet(
-	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload)
-{
-	packet_take(nic, p, h, payload);
 }
 
 void
@@ -386,11 +362,13 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 		/* The next line is on its way from the other core while this packet is handled. */
 		crpc_prefetch(sm_ring_at(rx->ring, rx->pos + sm_pkt_bytes(head & 0xffff)));
 		sm_pkt_get(pkt, head, &h);
+		if (crpc_unlikely(nic->pcap != NULL))
+			sm_pcap_ring(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		/* References that were sent before the faults began are spared. */
 		if (crpc_unlikely(faults) && sm_pkt_kind(head)->group != SM_PKTS_REF)
 			sm_fault_packet(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		else
-			more = packet_take(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
+			more = sm_peer_packet(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		sm_rx_done(rx, head & 0xffff);
 	}
 	if (crpc_unlikely(n != 0 && p->tx.reclaimed != p->tx.refs))

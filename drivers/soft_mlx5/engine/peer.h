@@ -52,7 +52,7 @@ sm_peer_is_heard(const struct sm_peer *p)
 #define SM_ALIVE_NS UINT64_C(20000000)
 
 /** Whom a connected queue pair's address means, made if need be; none there: one that is dead. */
-int sm_peer_get(struct sm_nic *nic, const struct sm_qp_mod *m, struct sm_peer **peer);
+int sm_peer_get(struct sm_nic *nic, const struct ib_uverbs_modify_qp *m, struct sm_peer **peer);
 /**
  * Whom an address vector means, with a ring to it; @p peer NULL: there is no context. Otherwise why
  * there is no ring, as ENOMEM.
@@ -75,8 +75,8 @@ void sm_peer_check(struct sm_nic *nic);
 /** Refuse what no queue pair answers for, now or when the ring has room. */
 void sm_peer_nak(struct sm_peer *peer, const struct sm_hdr *h, enum sm_nak why);
 void sm_peer_free(struct sm_nic *nic, struct sm_peer *peer);
-/** Handle a packet. */
-void sm_peer_packet(
+/** Handle a packet; false: it is another peer's turn. */
+bool sm_peer_packet(
 	struct sm_nic *nic, struct sm_peer *p, const struct sm_hdr *h, const uint8_t *payload);
 
 #endif

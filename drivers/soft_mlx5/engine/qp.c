@@ -18,12 +18,27 @@ _Static_assert((int)IBV_MTU_256 == 1 && (int)IBV_MTU_4096 == 5, "verbs");
 /* Between the numbers of two lives of a DCI: more than it can have under way. */
 #define PSN_LIFE 0x10000u
 
+/* Attributes that types of queue pairs have. */
+#define ALT (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
+#define PORT (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
+#define PATH (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
+#define RETRIES                                                                                    \
+	(IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)
+#define DRAINS (IBV_QP_CUR_STATE | IBV_QP_EN_SQD_ASYNC_NOTIFY)
+#define UD_HAS (DRAINS | PORT | IBV_QP_QKEY | IBV_QP_SQ_PSN)
+#define UC_HAS (DRAINS | PORT | IBV_QP_ACCESS_FLAGS | PATH | ALT | IBV_QP_SQ_PSN)
+#define RC_HAS (UC_HAS | RETRIES | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER)
+/* Of DC it is what a driver of mlx5 may set, and must: a DCI has no peer to agree with. */
+#define DC_HAS (PORT | IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_MIN_RNR_TIMER)
+
 static const struct sm_qp_kind kinds[] = {
-	{SM_RC, "RC", SM_ROCE_RC, SM_SENDS_TO_PEER, SM_TAKES_IN_ORDER, true},
-	{SM_UC, "UC", SM_ROCE_UC, SM_SENDS_TO_PEER, SM_TAKES_NEWEST, false},
-	{SM_UD, "UD", SM_ROCE_UD, SM_SENDS_DATAGRAMS, SM_TAKES_DATAGRAMS, false},
-	{SM_DCI, "DCI", SM_ROCE_DC, SM_SENDS_TO_TARGETS, SM_TAKES_NOTHING, true},
-	{SM_DCT, "DCT", SM_ROCE_DC, SM_SENDS_NOTHING, SM_TAKES_IN_ORDER, true},
+	{SM_RC, "RC", SM_ROCE_RC, SM_SENDS_TO_PEER, SM_TAKES_IN_ORDER, true, RC_HAS},
+	{SM_UC, "UC", SM_ROCE_UC, SM_SENDS_TO_PEER, SM_TAKES_NEWEST, false, UC_HAS},
+	{SM_UD, "UD", SM_ROCE_UD, SM_SENDS_DATAGRAMS, SM_TAKES_DATAGRAMS, false, UD_HAS},
+	{SM_DCI, "DCI", SM_ROCE_DC, SM_SENDS_TO_TARGETS, SM_TAKES_NOTHING, true,
+		DC_HAS | RETRIES | IBV_QP_SQ_PSN},
+	{SM_DCT, "DCT", SM_ROCE_DC, SM_SENDS_NOTHING, SM_TAKES_IN_ORDER, true,
+		DC_HAS | IBV_QP_ACCESS_FLAGS},
 };
 
 /*
@@ -35,50 +50,30 @@ static const struct sm_qp_kind kinds[] = {
 struct transition {
 	uint32_t types; /* Of enum sm_qp_type. */
 	uint8_t from, to;
-	uint32_t needs;
+	uint32_t needs; /* Of what the type has. */
 	uint32_t may;
 };
 
-#define ALT (IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE)
-#define PORT (IBV_QP_PKEY_INDEX | IBV_QP_PORT)
-#define PATH (IBV_QP_AV | IBV_QP_PATH_MTU | IBV_QP_DEST_QPN | IBV_QP_RQ_PSN)
-#define RETRIES                                                                                    \
-	(IBV_QP_TIMEOUT | IBV_QP_RETRY_CNT | IBV_QP_RNR_RETRY | IBV_QP_MAX_QP_RD_ATOMIC)
-#define RC_MAY (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | ALT)
-#define UC_MAY (IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | ALT)
-#define UD_MAY (IBV_QP_CUR_STATE | IBV_QP_QKEY)
+#define VERBS (SM_RC | SM_UC | SM_UD)
+#define BEGIN (PORT | IBV_QP_ACCESS_FLAGS | IBV_QP_QKEY)
+#define MAY                                                                                        \
+	(IBV_QP_CUR_STATE | IBV_QP_ACCESS_FLAGS | IBV_QP_MIN_RNR_TIMER | ALT | IBV_QP_QKEY)
 
-/* Of DC it is what a driver of mlx5 may set, and must: a DCI has no peer to agree with. */
 static const struct transition transitions[] = {
-	{SM_RC | SM_UC | SM_DCT, IBV_QPS_RESET, IBV_QPS_INIT, PORT | IBV_QP_ACCESS_FLAGS, 0},
-	{SM_UD, IBV_QPS_RESET, IBV_QPS_INIT, PORT | IBV_QP_QKEY, 0},
-	{SM_DCI, IBV_QPS_RESET, IBV_QPS_INIT, PORT, 0},
-	{SM_RC | SM_UC, IBV_QPS_INIT, IBV_QPS_INIT, 0, PORT | IBV_QP_ACCESS_FLAGS},
-	{SM_UD, IBV_QPS_INIT, IBV_QPS_INIT, 0, PORT | IBV_QP_QKEY},
-	{SM_DCI, IBV_QPS_INIT, IBV_QPS_INIT, 0, PORT},
-	{SM_RC, IBV_QPS_INIT, IBV_QPS_RTR, PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
-		ALT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-	{SM_UC, IBV_QPS_INIT, IBV_QPS_RTR, PATH, ALT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX},
-	{SM_UD, IBV_QPS_INIT, IBV_QPS_RTR, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+	{VERBS | SM_DCI | SM_DCT, IBV_QPS_RESET, IBV_QPS_INIT, BEGIN, 0},
+	{VERBS | SM_DCI, IBV_QPS_INIT, IBV_QPS_INIT, 0, BEGIN},
+	{VERBS, IBV_QPS_INIT, IBV_QPS_RTR, PATH | IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER,
+		ALT | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
 	{SM_DCI, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_PATH_MTU, IBV_QP_PKEY_INDEX | IBV_QP_AV},
 	{SM_DCT, IBV_QPS_INIT, IBV_QPS_RTR, IBV_QP_MIN_RNR_TIMER | IBV_QP_AV | IBV_QP_PATH_MTU, 0},
-	{SM_RC, IBV_QPS_RTR, IBV_QPS_RTS, RETRIES | IBV_QP_SQ_PSN, RC_MAY},
-	{SM_UC, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, UC_MAY},
-	{SM_UD, IBV_QPS_RTR, IBV_QPS_RTS, IBV_QP_SQ_PSN, UD_MAY},
-	{SM_DCI, IBV_QPS_RTR, IBV_QPS_RTS, RETRIES | IBV_QP_SQ_PSN, IBV_QP_MIN_RNR_TIMER},
-	{SM_RC, IBV_QPS_RTS, IBV_QPS_RTS, 0, RC_MAY},
-	{SM_UC, IBV_QPS_RTS, IBV_QPS_RTS, 0, UC_MAY},
-	{SM_UD, IBV_QPS_RTS, IBV_QPS_RTS, 0, UD_MAY},
-	{SM_DCI, IBV_QPS_RTS, IBV_QPS_RTS, 0, IBV_QP_MIN_RNR_TIMER},
-	{SM_RC | SM_UC | SM_UD, IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
-	{SM_RC, IBV_QPS_SQD, IBV_QPS_RTS, 0, RC_MAY},
-	{SM_UC, IBV_QPS_SQD, IBV_QPS_RTS, 0, UC_MAY},
-	{SM_UD, IBV_QPS_SQD, IBV_QPS_RTS, 0, UD_MAY},
+	{VERBS | SM_DCI, IBV_QPS_RTR, IBV_QPS_RTS, RETRIES | IBV_QP_SQ_PSN, MAY},
+	{VERBS | SM_DCI, IBV_QPS_RTS, IBV_QPS_RTS, 0, MAY},
+	{VERBS, IBV_QPS_RTS, IBV_QPS_SQD, 0, IBV_QP_EN_SQD_ASYNC_NOTIFY},
+	{VERBS, IBV_QPS_SQD, IBV_QPS_RTS, 0, MAY},
 	{SM_RC, IBV_QPS_SQD, IBV_QPS_SQD, 0,
-		RC_MAY | RETRIES | PORT | IBV_QP_AV | IBV_QP_MAX_DEST_RD_ATOMIC},
-	{SM_UC, IBV_QPS_SQD, IBV_QPS_SQD, 0,
-		IBV_QP_AV | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | ALT},
-	{SM_UD, IBV_QPS_SQD, IBV_QPS_SQD, 0, IBV_QP_PKEY_INDEX | IBV_QP_QKEY},
+		MAY | RETRIES | PORT | IBV_QP_AV | IBV_QP_MAX_DEST_RD_ATOMIC},
+	{SM_UC | SM_UD, IBV_QPS_SQD, IBV_QPS_SQD, 0,
+		IBV_QP_AV | IBV_QP_ACCESS_FLAGS | IBV_QP_PKEY_INDEX | ALT | IBV_QP_QKEY},
 };
 
 static const struct sm_qp_kind *
@@ -209,6 +204,7 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 
 	if (rc != 0)
 		return rc;
+	SM_LOCKED(nic);
 	qp = sm_obj_new(nic, SM_OBJ_QP, sizeof(*qp), a->pd);
 	if (qp == NULL)
 		return ENOMEM;
@@ -222,8 +218,7 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 	else if (!sm_uar_join(nic, qp, a->uar_page) && a->sq_nwqebb != 0)
 		rc = EINVAL;
 	if (rc != 0) {
-		sm_unlock(nic);
-		sm_destroy(nic, qp);
+		sm_obj_free(nic, &qp->obj);
 		return rc;
 	}
 	qp->qpn = nic->slot << 16 | i;
@@ -233,7 +228,6 @@ sm_qp_create(struct sm_nic *nic, const struct sm_qp_attr *a, struct sm_qp **qpp,
 	nic->qps[i] = qp;
 	*qpn = qp->qpn;
 	*qpp = qp;
-	sm_unlock(nic);
 	return 0;
 }
 
@@ -276,11 +270,12 @@ sm_qp_forget(struct sm_nic *nic, struct sm_qp *qp)
 }
 
 static int
-transition_check(const struct sm_qp *qp, const struct sm_qp_mod *m, uint8_t to)
+transition_check(const struct sm_qp *qp, const struct ib_uverbs_modify_qp *m, uint8_t to)
 {
-	uint32_t mask = m->mask & ~(uint32_t)IBV_QP_STATE;
+	/* Of path migration there is one state, which the kernel lets be set at any time. */
+	uint32_t mask = m->attr_mask & ~(uint32_t)(IBV_QP_STATE | IBV_QP_PATH_MIG_STATE);
 
-	if ((m->mask & IBV_QP_CUR_STATE) != 0 && m->cur_state != qp->state)
+	if ((m->attr_mask & IBV_QP_CUR_STATE) != 0 && m->cur_qp_state != qp->state)
 		return EINVAL;
 	/* As mlx5_ib: nothing goes from RESET to ERR, and a target has no state behind RTR. */
 	if (to == IBV_QPS_ERR && qp->state == IBV_QPS_RESET)
@@ -289,9 +284,10 @@ transition_check(const struct sm_qp *qp, const struct sm_qp_mod *m, uint8_t to)
 		return (mask & ~(uint32_t)IBV_QP_CUR_STATE) == 0 ? 0 : EINVAL;
 	for (uint32_t i = 0; i < CRPC_DIM(transitions); i++) {
 		const struct transition *t = &transitions[i];
+		uint32_t has = qp->kind->attrs, needs = t->needs & has;
 
 		if ((t->types & qp->kind->type) != 0 && t->from == qp->state && t->to == to)
-			return (mask & t->needs) == t->needs && (mask & ~(t->needs | t->may)) == 0
+			return (needs & ~mask) == 0 && (mask & ~(needs | (t->may & has))) == 0
 				? 0
 				: EINVAL;
 	}
@@ -299,13 +295,13 @@ transition_check(const struct sm_qp *qp, const struct sm_qp_mod *m, uint8_t to)
 }
 
 static int
-values_check(const struct sm_nic *nic, const struct sm_qp_mod *m)
+values_check(const struct sm_nic *nic, const struct ib_uverbs_modify_qp *m)
 {
 	const struct {
 		uint32_t bit, value, least, most;
 	} ranges[] = {
-		{IBV_QP_PORT, m->port, 1, 1},
-		{IBV_QP_AV, m->port, 0, 1},
+		{IBV_QP_PORT, m->port_num, 1, 1},
+		{IBV_QP_AV, m->port_num, 0, 1},
 		{IBV_QP_PKEY_INDEX, m->pkey_index, 0, nic->attr.pkeys - 1},
 		{IBV_QP_PATH_MTU, m->path_mtu, IBV_MTU_256, nic->attr.mtu},
 		{IBV_QP_MAX_QP_RD_ATOMIC, m->max_rd_atomic, 0, SM_RD_MAX},
@@ -317,33 +313,34 @@ values_check(const struct sm_nic *nic, const struct sm_qp_mod *m)
 	};
 
 	for (uint32_t i = 0; i < CRPC_DIM(ranges); i++)
-		if ((m->mask & ranges[i].bit) != 0 &&
+		if ((m->attr_mask & ranges[i].bit) != 0 &&
 			(ranges[i].value < ranges[i].least || ranges[i].value > ranges[i].most))
 			return EINVAL;
 	/* As the kernel. */
-	return (m->mask & IBV_QP_AV) != 0 && nic->attr.grh_required && !m->dest.is_global ? EINVAL
-											  : 0;
+	return (m->attr_mask & IBV_QP_AV) != 0 && nic->attr.grh_required && !m->dest.is_global
+		? EINVAL
+		: 0;
 }
 
 static void
-attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
+attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct ib_uverbs_modify_qp *m)
 {
-	struct sm_qp_mod *a = &qp->attr;
+	struct ib_uverbs_modify_qp *a = &qp->attr;
 	uint32_t kind;
 
 #define TAKE(bit, field)                                                                           \
 	do {                                                                                       \
-		if ((m->mask & (bit)) != 0)                                                        \
+		if ((m->attr_mask & (bit)) != 0)                                                   \
 			a->field = m->field;                                                       \
 	} while (0)
-	TAKE(IBV_QP_ACCESS_FLAGS, access);
+	TAKE(IBV_QP_ACCESS_FLAGS, qp_access_flags);
 	TAKE(IBV_QP_QKEY, qkey);
-	TAKE(IBV_QP_DEST_QPN, dest_qpn);
+	TAKE(IBV_QP_DEST_QPN, dest_qp_num);
 	TAKE(IBV_QP_RQ_PSN, rq_psn);
 	TAKE(IBV_QP_SQ_PSN, sq_psn);
 	TAKE(IBV_QP_PKEY_INDEX, pkey_index);
 	TAKE(IBV_QP_AV, dest);
-	TAKE(IBV_QP_PORT, port);
+	TAKE(IBV_QP_PORT, port_num);
 	TAKE(IBV_QP_PATH_MTU, path_mtu);
 	TAKE(IBV_QP_MIN_RNR_TIMER, min_rnr_timer);
 	TAKE(IBV_QP_TIMEOUT, timeout);
@@ -355,29 +352,31 @@ attrs_take(const struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m
 	/* As with mlx5_ib, which gives the card a logarithm: 0 is 1. */
 	if (qp->kind->sends == SM_SENDS_TO_TARGETS)
 		a->max_rd_atomic = (uint8_t)crpc_max(a->max_rd_atomic, 1);
-	a->mask |= m->mask;
 	kind = a->dest.is_global ? sm_gid_kind(nic, a->dest.sgid_index) : 0;
 	qp->mtu_shift = (uint8_t)(a->path_mtu != 0 ? 7 + a->path_mtu : 12);
 	qp->headers = SM_WIRE_BASE + (a->dest.is_global ? SM_WIRE_GRH : 0);
 	if (qp->kind->sends != SM_SENDS_TO_TARGETS) {
-		qp->dest_qpn = a->dest_qpn & SM_PSN_MASK;
+		qp->dest_qpn = a->dest_qp_num & SM_PSN_MASK;
 		sm_qp_names(nic, qp, kind);
 		sm_qp_way(nic, qp); /* Its short form has no room for a kind. */
 	}
-	if ((m->mask & IBV_QP_RQ_PSN) != 0)
+	if ((m->attr_mask & IBV_QP_RQ_PSN) != 0)
 		qp->resp.psn = m->rq_psn & SM_PSN_MASK;
-	if ((m->mask & IBV_QP_SQ_PSN) != 0)
+	if ((m->attr_mask & IBV_QP_SQ_PSN) != 0)
 		psn_begin(qp, m->sq_psn);
 	qp->req.retries = a->retry_cnt;
 	qp->req.rnr_retries = a->rnr_retry;
 }
 
-static int
-qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
+int
+sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct ib_uverbs_modify_qp *m)
 {
-	uint8_t to = (m->mask & IBV_QP_STATE) != 0 ? m->state : qp->state;
-	int rc = transition_check(qp, m, to);
+	uint8_t to;
+	int rc;
 
+	SM_LOCKED(nic);
+	to = (m->attr_mask & IBV_QP_STATE) != 0 ? m->qp_state : qp->state;
+	rc = transition_check(qp, m, to);
 	if (rc == 0)
 		rc = values_check(nic, m);
 	if (rc != 0)
@@ -406,26 +405,14 @@ qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *m)
 	return 0;
 }
 
-int
-sm_qp_modify(struct sm_nic *nic, struct sm_qp *qp, const struct sm_qp_mod *mod)
-{
-	int rc;
-
-	sm_lock(nic);
-	rc = qp_modify(nic, qp, mod);
-	sm_unlock(nic);
-	return rc;
-}
-
 void
-sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct sm_qp_mod *out)
+sm_qp_query(struct sm_nic *nic, struct sm_qp *qp, struct ib_uverbs_modify_qp *out)
 {
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	*out = qp->attr;
-	out->state = out->cur_state = qp->state;
+	out->qp_state = out->cur_qp_state = qp->state;
 	out->sq_psn = qp->req.psn;
 	out->rq_psn = qp->resp.psn;
-	sm_unlock(nic);
 }
 
 void
@@ -531,17 +518,18 @@ is_connected(const struct sm_qp *qp)
 int
 sm_nic_break(struct sm_nic *nic, uint32_t which)
 {
-	uint32_t i, n = 0;
+	uint32_t n = 0;
 
-	sm_lock(nic);
-	for (i = 0; i < SM_QPS_MAX; i++)
+	SM_LOCKED(nic);
+	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
 		n += is_connected(nic->qps[i]);
-	which = n != 0 ? which % n : 0;
-	for (i = 0; i < SM_QPS_MAX; i++)
-		if (is_connected(nic->qps[i]) && which-- == 0)
+	if (n == 0)
+		return ENOENT;
+	which %= n;
+	for (uint32_t i = 0; i < SM_QPS_MAX; i++)
+		if (is_connected(nic->qps[i]) && which-- == 0) {
+			sm_qp_fail(nic, nic->qps[i], IBV_EVENT_QP_FATAL);
 			break;
-	if (i != SM_QPS_MAX)
-		sm_qp_fail(nic, nic->qps[i], IBV_EVENT_QP_FATAL);
-	sm_unlock(nic);
-	return i != SM_QPS_MAX ? 0 : ENOENT;
+		}
+	return 0;
 }

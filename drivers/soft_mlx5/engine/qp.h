@@ -36,6 +36,7 @@ struct sm_qp_kind {
 	uint8_t sends;     /**< enum sm_sends. */
 	uint8_t takes;     /**< enum sm_takes. */
 	bool reliable;     /**< What it sends is acknowledged, or sent again. */
+	uint32_t attrs;    /**< Attributes that it has, of enum ibv_qp_attr_mask. */
 };
 
 struct sm_qp {
@@ -55,7 +56,7 @@ struct sm_qp {
 	uint8_t headers;   /**< Bytes of headers that each packet has on the wire. */
 	bool on[SM_TURNS]; /**< Whether it is on nic->turn[]. */
 	struct sm_qp_attr made; /**< As it was asked for, less what its type lacks. */
-	struct sm_qp_mod attr;
+	struct ib_uverbs_modify_qp attr;
 	struct sm_uar *uar;
 	TAILQ_ENTRY(sm_qp) turn_link[SM_TURNS];
 	TAILQ_ENTRY(sm_qp) uar_link;

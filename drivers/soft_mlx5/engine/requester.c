@@ -334,7 +334,7 @@ wqe_grant(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, bool *ful
 	struct sm_grant *g = sm_direct_begin(nic, qp, qp->req.tx.swr.len - qp->req.tx.off, full);
 
 	*cur = qp->req.tx.cur;
-	return g != NULL && sm_gather_refs(nic, qp, cur, g) ? g : NULL;
+	return g != NULL && sm_gather(nic, qp, cur, NULL, g->len, g) == 0 ? g : NULL;
 }
 
 static void
@@ -374,7 +374,7 @@ wqe_send(struct sm_nic *nic, struct sm_qp *qp)
 		t->cur = cur;
 		t->off += len;
 	} else if (data) {
-		synd = sm_gather(nic, qp, &t->cur, room.payload, len);
+		synd = sm_gather(nic, qp, &t->cur, room.payload, len, NULL);
 		if (crpc_unlikely(synd != 0))
 			return sm_sq_fail(nic, qp, (uint8_t)synd);
 		t->off += len;

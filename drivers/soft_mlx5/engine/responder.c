@@ -178,11 +178,10 @@ request_send(struct sm_nic *nic, struct sm_qp *qp, const struct request *r)
 		return recv_done(nic, qp, r, send_cqe_op(r->flags), data);
 	}
 	before = rx->cur;
-	if (r->pull == NULL)
-		synd = sm_scatter(nic, qp, sm_recv_pd(qp), &rx->cur, r->payload, r->len);
-	else
-		synd = sm_scatter_pull(nic, qp, sm_recv_pd(qp), &rx->cur, r->pull, rx->off);
-	if (crpc_unlikely(r->pull != NULL && synd == 0 && r->pull->syndrome != 0)) {
+	if (crpc_unlikely(r->pull != NULL))
+		r->pull->at = rx->off;
+	synd = sm_scatter(nic, qp, sm_recv_pd(qp), &rx->cur, r->payload, r->len, r->pull);
+	if (crpc_unlikely(r->pull != NULL && r->pull->syndrome != 0)) {
 		rx->cur = before;
 		return stale(qp, r);
 	}
@@ -222,7 +221,8 @@ request_write(struct sm_nic *nic, struct sm_qp *qp, const struct request *r)
 	if (r->len != 0)
 		dst = sm_mem(nic, qp->made.pd, rx->rkey, rx->raddr + rx->off, r->len,
 			IBV_ACCESS_REMOTE_WRITE);
-	ok = ok && (r->len == 0 || dst != NULL) && (qp->attr.access & IBV_ACCESS_REMOTE_WRITE) != 0;
+	ok = ok && (r->len == 0 || dst != NULL) &&
+		(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_WRITE) != 0;
 	if (crpc_unlikely(!ok)) {
 		/* What refers is more than one packet, and the immediate came with the last one. */
 		if (imm && (r->pull == NULL || !first) && qp->kind->reliable &&
@@ -273,7 +273,7 @@ rd_make(const struct sm_hdr *h, bool read)
 static bool
 read_allowed(const struct sm_nic *nic, const struct sm_qp *qp, const struct sm_hdr *h)
 {
-	return (qp->attr.access & IBV_ACCESS_REMOTE_READ) != 0 &&
+	return (qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_READ) != 0 &&
 		(h->imm == 0 ||
 			sm_mem(nic, qp->made.pd, h->rkey, h->raddr, h->imm,
 				IBV_ACCESS_REMOTE_READ) != NULL);
@@ -319,7 +319,7 @@ request_atomic(struct sm_nic *nic, struct sm_qp *qp, const struct request *r, bo
 		return SM_NAK_INVALID;
 	word = sm_mem(nic, qp->made.pd, h->rkey, h->raddr, sizeof(*word), IBV_ACCESS_REMOTE_ATOMIC);
 	if (word == NULL || (uintptr_t)word % 8 != 0 ||
-		(qp->attr.access & IBV_ACCESS_REMOTE_ATOMIC) == 0)
+		(qp->attr.qp_access_flags & IBV_ACCESS_REMOTE_ATOMIC) == 0)
 		return SM_NAK_ACCESS;
 	memcpy(arg, r->payload, sizeof(arg));
 	*rd = rd_make(h, false);

@@ -72,14 +72,10 @@ sm_retry_timers(struct sm_nic *nic)
 		return;
 	nic->awake += crpc_min(nic->now - nic->retry_timers_at + TIMERS_NS, AWAKE_NS);
 	nic->retry_timers_at = nic->now + TIMERS_NS;
-	sm_fault_release(nic, &nic->nowhere);
-	TAILQ_FOREACH(p, &nic->peers, link) {
-		if (p->dead)
-			continue;
-		sm_fault_release(nic, p);
+	sm_fault_release(nic);
+	TAILQ_FOREACH(p, &nic->peers, link)
 		SM_FOREACH_SAFE (qp, &p->qps, peer_link, next)
-			if (qp->dc.dct == NULL && qp->kind->reliable &&
+			if (!p->dead && qp->dc.dct == NULL && qp->kind->reliable &&
 				(qp->state == IBV_QPS_RTS || qp->state == IBV_QPS_SQD))
 				timer(nic, qp);
-	}
 }

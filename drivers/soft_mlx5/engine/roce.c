@@ -223,7 +223,7 @@ sm_roce_ip_udp(const struct sm_roce_path *path, uint32_t n, uint8_t to[SM_ROCE_I
 }
 
 void
-sm_roce_icrc_behind(const uint8_t ip_udp[SM_ROCE_IP_UDP], const uint8_t *packet, uint32_t n,
+sm_roce_icrc(const uint8_t ip_udp[SM_ROCE_IP_UDP], const uint8_t *packet, uint32_t n,
 	uint8_t icrc[SM_ROCE_ICRC])
 {
 	uint8_t head[8 + SM_ROCE_IP_UDP + BTH];
@@ -242,16 +242,6 @@ sm_roce_icrc_behind(const uint8_t ip_udp[SM_ROCE_IP_UDP], const uint8_t *packet,
 	crc = ~crc_add(crc, packet + BTH, n - BTH);
 	for (uint32_t i = 0; i < SM_ROCE_ICRC; i++)
 		icrc[i] = (uint8_t)(crc >> 8 * i);
-}
-
-void
-sm_roce_icrc(const struct sm_roce_path *path, const uint8_t *packet, uint32_t n,
-	uint8_t icrc[SM_ROCE_ICRC])
-{
-	uint8_t headers[SM_ROCE_IP_UDP];
-
-	sm_roce_ip_udp(path, n + SM_ROCE_ICRC, headers);
-	sm_roce_icrc_behind(headers, packet, n, icrc);
 }
 
 /* ---- bytes ---- */

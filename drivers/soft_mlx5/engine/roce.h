@@ -75,11 +75,8 @@ bool sm_roce_hdr(struct sm_roce *p);
 /** The headers of IPv4 and UDP before @p n bytes, ICRC included. */
 #define SM_ROCE_IP_UDP 28u
 void sm_roce_ip_udp(const struct sm_roce_path *path, uint32_t n, uint8_t to[SM_ROCE_IP_UDP]);
-/** The ICRC of the @p n bytes before it, as the four bytes that follow them. */
-void sm_roce_icrc(const struct sm_roce_path *path, const uint8_t *packet, uint32_t n,
-	uint8_t icrc[SM_ROCE_ICRC]);
-/** The same behind headers as they are. */
-void sm_roce_icrc_behind(const uint8_t ip_udp[SM_ROCE_IP_UDP], const uint8_t *packet, uint32_t n,
+/** The ICRC of @p n bytes behind these headers, as the four bytes that follow them. */
+void sm_roce_icrc(const uint8_t ip_udp[SM_ROCE_IP_UDP], const uint8_t *packet, uint32_t n,
 	uint8_t icrc[SM_ROCE_ICRC]);
 
 #endif

@@ -18,6 +18,7 @@ sm_srq_create(
 		!crpc_is_pow2(attr->nwqe) || attr->nwqe > 32768 || attr->wqe_shift < 5 ||
 		attr->wqe_shift > WQE_SHIFT_MAX)
 		return EINVAL;
+	SM_LOCKED(nic);
 	s = sm_obj_new(
 		nic, SM_OBJ_SRQ, sizeof(*s) + attr->nwqe * sizeof(s->back[0]), attr->pd);
 	if (s == NULL)
@@ -25,7 +26,6 @@ sm_srq_create(
 	s->attr = *attr;
 	*srqn = s->obj.number;
 	*srq = s;
-	sm_unlock(nic);
 	return 0;
 }
 
@@ -45,22 +45,17 @@ sm_srq_limit(struct sm_nic *nic, struct sm_srq *srq, uint32_t limit)
 {
 	if (limit >= srq->attr.nwqe)
 		return EINVAL;
-	sm_lock(nic);
+	SM_LOCKED(nic);
 	srq->attr.limit = limit;
 	limit_check(nic, srq);
-	sm_unlock(nic);
 	return 0;
 }
 
 struct sm_srq_attr
 sm_srq_query(struct sm_nic *nic, const struct sm_srq *srq)
 {
-	struct sm_srq_attr attr;
-
-	sm_lock(nic);
-	attr = srq->attr;
-	sm_unlock(nic);
-	return attr;
+	SM_LOCKED(nic);
+	return srq->attr;
 }
 
 void

@@ -51,8 +51,10 @@ uar_find(const struct sm_nic *nic, uint32_t id)
 int
 sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page, struct sm_uar **uar)
 {
-	struct sm_uar *u = sm_obj_new(nic, SM_OBJ_UAR, sizeof(*u), NULL);
+	struct sm_uar *u;
 
+	SM_LOCKED(nic);
+	u = sm_obj_new(nic, SM_OBJ_UAR, sizeof(*u), NULL);
 	if (u == NULL)
 		return ENOMEM;
 	u->obj.number = page_id;
@@ -61,7 +63,6 @@ sm_uar_add(struct sm_nic *nic, uint32_t page_id, void *page, struct sm_uar **uar
 		crpc_store_relaxed(uar_reg(u, i) + 1, UAR_NO_BLUEFLAME);
 	TAILQ_INIT(&u->qps);
 	*uar = u;
-	sm_unlock(nic);
 	return 0;
 }
 
@@ -121,6 +122,16 @@ doorbell_count(struct sm_uar *u, uint32_t i, uint32_t qpn_ds, struct sm_qp *qp)
 	qp->n.blueflame_blocks += ((qpn_ds & 0x3f) + 3) / 4;
 }
 
+/* Not 0: a doorbell was rung. */
+static inline uint64_t
+uar_changed(const struct sm_uar *u)
+{
+	return (crpc_load_relaxed(uar_reg(u, 0)) ^ u->seen[0]) |
+		(crpc_load_relaxed(uar_reg(u, 1)) ^ u->seen[1]) |
+		(crpc_load_relaxed(uar_reg(u, 2)) ^ u->seen[2]) |
+		(crpc_load_relaxed(uar_reg(u, 3)) ^ u->seen[3]);
+}
+
 /*
  * A doorbell is a change of its register, so that a poll writes nothing: its value holds the index
  * of a WQE and a queue pair, which do not come again before they were served. Where they could,
@@ -129,14 +140,9 @@ doorbell_count(struct sm_uar *u, uint32_t i, uint32_t qpn_ds, struct sm_qp *qp)
 static inline uint32_t
 uar_poll(struct sm_nic *nic, struct sm_uar *u)
 {
-	uint64_t changed;
 	uint32_t n = 0;
 
-	changed = (crpc_load_relaxed(uar_reg(u, 0)) ^ u->seen[0]) |
-		(crpc_load_relaxed(uar_reg(u, 1)) ^ u->seen[1]) |
-		(crpc_load_relaxed(uar_reg(u, 2)) ^ u->seen[2]) |
-		(crpc_load_relaxed(uar_reg(u, 3)) ^ u->seen[3]);
-	if (crpc_likely(changed == 0 && u->rung == 0 && u->sweep == NULL))
+	if (crpc_likely(uar_changed(u) == 0 && u->rung == 0 && u->sweep == NULL))
 		return 0;
 	for (uint32_t i = 0; i < SM_BF_REGS; i++) {
 		/* The doorbell record was written before. */
@@ -198,12 +204,8 @@ sm_uars_poll(struct sm_nic *nic)
 static bool
 uar_quiet(const struct sm_uar *u)
 {
-	if (crpc_load_relaxed((_Atomic uint64_t *)(void *)(u->page + UAR_CQ_ARM)) != 0)
-		return false;
-	for (uint32_t i = 0; i < SM_BF_REGS; i++)
-		if (crpc_load_relaxed(uar_reg(u, i)) != u->seen[i])
-			return false;
-	return u->rung == 0 && u->sweep == NULL;
+	return crpc_load_relaxed((_Atomic uint64_t *)(void *)(u->page + UAR_CQ_ARM)) == 0 &&
+		uar_changed(u) == 0 && u->rung == 0 && u->sweep == NULL;
 }
 
 bool

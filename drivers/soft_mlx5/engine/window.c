@@ -52,6 +52,7 @@ sm_mw_create(struct sm_nic *nic, struct sm_pd *pd, uint8_t type, struct sm_mw **
 
 	if (type != 1 && type != 2)
 		return EINVAL;
+	SM_LOCKED(nic);
 	mw = sm_obj_new(nic, SM_OBJ_MW, sizeof(*mw), pd);
 	if (mw == NULL)
 		return ENOMEM;
@@ -60,7 +61,6 @@ sm_mw_create(struct sm_nic *nic, struct sm_pd *pd, uint8_t type, struct sm_mw **
 	*k = (struct sm_mkey){.pd = (struct sm_pd *)((uintptr_t)mw | TAG), .key = k->key};
 	*rkey = k->key;
 	*mwp = mw;
-	sm_unlock(nic);
 	return 0;
 }
 

@@ -203,8 +203,6 @@ struct sm_tx {
 	struct sm_ring *ring;
 	uint64_t pos;
 	uint64_t limit; /**< Writing up to here overwrites nothing unread. */
-	uint64_t seen;  /**< Captured up to here. */
-	bool watched;   /**< What was not captured is not overwritten. */
 	struct sm_grants *grants; /**< NULL: no references. */
 	uint64_t refs;      /**< References written ... */
 	uint64_t reclaimed; /**< ... and known to be done with. */
@@ -265,8 +263,6 @@ sm_tx_room(struct sm_tx *tx, uint32_t len, uint32_t keep, struct sm_pkt_room *ro
 	if (crpc_unlikely(end > tx->limit)) {
 		/* T1 pairs with T0 in sm_rx_done(). */
 		tx->limit = crpc_load_acquire(&tx->ring->taken) + SM_RING_BYTES;
-		if (crpc_unlikely(tx->watched))
-			tx->limit = crpc_min(tx->limit, tx->seen + SM_RING_BYTES);
 		if (end > tx->limit)
 			return false;
 	}
@@ -361,6 +357,8 @@ void sm_wire_fork_child(struct sm_wire *wire);
 uint32_t sm_wire_gen(struct sm_wire *wire, uint32_t slot);
 /** True if generation @p gen of @p slot is held by a living process. A system call. */
 bool sm_wire_alive(struct sm_wire *wire, uint32_t slot, uint32_t gen);
+/** A ring of this process to itself, or NULL. Pages never written to stay without memory. */
+struct sm_ring *sm_wire_ring_local(uint64_t cookie);
 /** Make the ring from us to (dst, gen) and notify its reader. */
 int sm_wire_ring_create(
 	struct sm_wire *wire, uint32_t dst, uint32_t gen, uint64_t cookie, struct sm_ring **ring);

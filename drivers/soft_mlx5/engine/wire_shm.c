@@ -352,8 +352,6 @@ sm_wire_open(const char *name, struct sm_wire **wire, uint32_t *slot)
 void
 sm_wire_close(struct sm_wire *w)
 {
-	char path[160];
-
 	if (w->fd < 0) { /* Vanished, or a child: the place may be another one's. */
 		munmap(w->net, sizeof(*w->net));
 		free(w);
@@ -362,13 +360,9 @@ sm_wire_close(struct sm_wire *w)
 	lock_byte(w->fd, F_OFD_SETLKW, F_WRLCK, LOCK_REGISTRY, 1);
 	crpc_store_release(&w->net->slot[w->slot].gen, 0);
 	rings_sweep(w);
-	if (lock_byte(w->fd, F_OFD_GETLK, F_WRLCK, 0, SM_SLOTS)) { /* We are the last. */
-		snprintf(path, sizeof(path), "%s/net", w->dir);
-		unlink(path);
-		rmdir(w->dir);
-	}
 	munmap(w->net, sizeof(*w->net));
 	net_close(w->fd);
+	net_remove_dead(AT_FDCWD, w->dir); /* If we were the last. */
 	free(w);
 }
 
@@ -420,6 +414,18 @@ ring_map(int fd, void *room)
 		MAP_SHARED | MAP_POPULATE | (room != NULL ? MAP_FIXED : 0), fd, 0);
 
 	return p == MAP_FAILED ? NULL : p;
+}
+
+struct sm_ring *
+sm_wire_ring_local(uint64_t cookie)
+{
+	struct sm_ring *r = mmap(NULL, sizeof(*r), PROT_READ | PROT_WRITE,
+		MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	if (r == MAP_FAILED)
+		return NULL;
+	r->cookie = cookie;
+	return r;
 }
 
 int

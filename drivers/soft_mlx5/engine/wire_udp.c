@@ -31,7 +31,6 @@
 #include "fault.h"
 #include "pcap.h"
 #include "qp.h"
-#include "roce.h"
 #include "wire_udp.h"
 
 /* Packets of one system call. */
@@ -156,12 +155,13 @@ packet_encode(struct sm_nic *nic, uint32_t slot, uint32_t addr, const struct sm_
 	struct sm_udp *u = nic->udp;
 	struct sm_roce_path path = {nic->attr.udp_addr, addr, (uint16_t)(SM_ROCE_PORT + nic->slot),
 		(uint16_t)(SM_ROCE_PORT + slot)};
-	uint8_t *to = u->tx_bytes[u->to];
+	uint8_t *to = u->tx_bytes[u->to], headers[SM_ROCE_IP_UDP];
 	uint32_t n = sm_roce_put(roce, to);
 
 	if (n == 0)
 		return;
-	sm_roce_icrc(&path, to, n, to + n);
+	sm_roce_ip_udp(&path, n + SM_ROCE_ICRC, headers);
+	sm_roce_icrc(headers, to, n, to + n);
 	u->tx_iov[u->to].iov_len = n + SM_ROCE_ICRC;
 	u->tx_addr[u->to].sin_addr.s_addr = htonl(addr);
 	u->tx_addr[u->to].sin_port = htons(path.dport);
@@ -187,7 +187,7 @@ peer_send(struct sm_nic *nic, struct sm_peer *p, uint32_t *calls)
 		uint32_t shift;
 
 		sm_pkt_get(pkt, head, &h);
-		transport = (enum sm_roce_transport)sm_roce_of(nic, &h, &shift);
+		transport = sm_roce_of(nic, h.src, &h, &shift);
 		while (sm_roce_piece(&h, payload, shift, transport, p->piece, &roce)) {
 			/* By which a DCT distinguishes a DCI from an earlier one. */
 			qp = sm_qp_find(nic, h.src & SM_PSN_MASK);
@@ -324,7 +324,7 @@ sender_of(struct sm_nic *nic, const struct sm_qp *qp, const struct sm_roce *roce
 void
 sm_udp_packet(struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t *bytes, uint32_t n)
 {
-	uint8_t icrc[SM_ROCE_ICRC];
+	uint8_t headers[SM_ROCE_IP_UDP], icrc[SM_ROCE_ICRC];
 	struct sm_roce roce;
 	struct sm_peer *p;
 	struct sm_qp *qp;
@@ -335,7 +335,8 @@ sm_udp_packet(struct sm_nic *nic, const struct sm_roce_path *path, const uint8_t
 	n -= SM_ROCE_ICRC;
 	if (!sm_roce_get(bytes, n, &roce))
 		return;
-	sm_roce_icrc(path, bytes, n, icrc);
+	sm_roce_ip_udp(path, n + SM_ROCE_ICRC, headers);
+	sm_roce_icrc(headers, bytes, n, icrc);
 	if (memcmp(icrc, bytes + n, sizeof(icrc)) != 0)
 		return;
 	if (crpc_unlikely(nic->pcap != NULL))
