@@ -3,12 +3,10 @@
  * lib/bulk: a device, a context and a bulk object for each side, and one connection; or the same
  * over TCP, without a device.
  */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "app_watch.h"
 #include "crpc_bulk.h"
 #include "crpc_clock.h"
 #include "crpc_log.h"
@@ -85,33 +83,19 @@ xb_wire_open(struct app_lane *l, struct xb_wire *w, uint32_t ring_size)
 	return w->ctx != NULL ? 0 : app_lane_fail(l, -errno, "context: %s", crpc_log_last());
 }
 
-/* A port of TCP at the first address of this host that the peer's host may know it by. */
-static int
-tcp_port(struct app_lane *l, struct crpc_bulk_port *port)
-{
-	uint32_t addr = htonl(INADDR_LOOPBACK);
-
-	if (!l->party->one_host && app_watch_addresses(&addr, 1) == 0)
-		return app_lane_fail(l, -EADDRNOTAVAIL,
-			"this host has no IPv4 address beside its loopback; bulk_tcp needs one");
-	*port = (struct crpc_bulk_port){0};
-	inet_ntop(AF_INET, &addr, port->tcp, sizeof(port->tcp));
-	return 0;
-}
-
 int
 xb_wire_bulk(struct app_lane *l, struct xb_wire *w, struct crpc_bulk_conf *conf)
 {
-	int rc;
-
 	conf->chunk = l->c->chunk;
 	conf->slots = l->c->window;
 	conf->tx_chunks = xb_tx_chunks(l->c);
 	conf->timeout_ns = PATIENCE_NS;
 	conf->confirm_ns = CONFIRM_NS;
 	conf->port[0] = (struct crpc_bulk_port){.ctx = w->ctx, .dev = w->dev};
-	if (l->c->transport == XB_BULK_TCP && (rc = tcp_port(l, &conf->port[0])) != 0)
-		return rc;
+	if (l->c->transport == XB_BULK_TCP) {
+		conf->port[0] = (struct crpc_bulk_port){0};
+		memcpy(conf->port[0].tcp, l->party->ip, sizeof(l->party->ip));
+	}
 	w->b = crpc_bulk_create(conf);
 	if (w->b == NULL)
 		return app_lane_fail(l, -errno, "bulk: %s", crpc_log_last());
