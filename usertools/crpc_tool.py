@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import socket
+import struct
 import subprocess
 import sys
 
@@ -184,56 +185,33 @@ def program(name, build):
     return next((p for p in places if os.path.isfile(p)), None)
 
 
-def soft_mlx5_folder():
-    """Where the sockets are; the same rule as the library's."""
-    name = f'soft_mlx5-{os.geteuid()}'
-    bases = [os.environ.get('SOFT_MLX5_DIR'), '/dev/shm', os.environ.get('XDG_RUNTIME_DIR'), '/tmp']
-    for base in bases:
-        path = os.path.join(base, name) if base else ''
-        if path and os.path.isdir(path):
-            return path
-    return None
-
-
-def soft_mlx5_answer(path, question, wait):
-    """The answer of one process: its text; None if it is gone. OSError if it is silent, SystemExit if it refuses."""
+def soft_mlx5_answer(name, question, wait):
+    """The text that one process answers; '' if it is gone. OSError if it is silent, SystemExit if it refuses."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(wait)
-        try:
-            sock.connect(path)
-        except ConnectionRefusedError:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
-            return None
-        except FileNotFoundError:
-            return None
-        sock.sendall(question.encode() + b'\n')
-        data = b''
-        while chunk := sock.recv(65536):
-            data += chunk
-    status, _, text = data.decode().partition('\n')
-    if not data:
-        return None
-    if status != 'ok':
-        raise SystemExit(f'soft-mlx5: {os.path.basename(path)}: {status or "no answer"}')
-    return text
+        with contextlib.suppress(ConnectionRefusedError):
+            sock.connect('\0' + name)
+            owner = struct.unpack('3i', sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[1]
+            if owner == os.geteuid():
+                sock.sendall(question.encode() + b'\n')
+                with sock.makefile() as answer:
+                    status, _, text = answer.read().partition('\n')
+                if status not in ('ok', ''):
+                    raise SystemExit(f'soft-mlx5: {name}: {status}')
+                return text
+    return ''
 
 
 def soft_mlx5_ask(question, wait):
     """Ask all programs on the software ConnectX: the answers, and how many did not answer in time."""
-    path = soft_mlx5_folder()
     answers, silent = [], 0
-    names = sorted(os.listdir(path)) if path else []
-    for name in names:
-        if not name.startswith('ctl.'):
-            continue
+    with open('/proc/net/unix') as f:
+        names = set(re.findall(rf'@(soft_mlx5\.{os.geteuid()}\.ctl\.[\d.]+)$', f.read(), re.M))
+    for name in sorted(names):
         try:
-            text = soft_mlx5_answer(os.path.join(path, name), question, wait)
+            answers += filter(None, [soft_mlx5_answer(name, question, wait)])
         except OSError:
             silent += 1
-            continue
-        if text:
-            answers.append(text)
     return answers, silent
 
 

@@ -63,18 +63,16 @@ def synopsis(text, name):
 
 
 def program(name, command, *parts):
-    # The help of the control program shows the command that starts it.
-    shown = name.removesuffix('-control')
-    called = re.sub('^crpc-(?!diff|plot|shm|lincheck)', '', shown)
+    called = re.sub('^crpc-(?!diff|plot|shm|lincheck)', '', name)
 
     def help_of(*args):
         text = subprocess.run([command, *args, '--help'], capture_output=True, text=True, timeout=60, check=True).stdout
-        return re.sub(r'(?<![-\w/])' + re.escape(called) + r'(?![-\w])', shown, text)
+        return re.sub(r'(?<![-\w/])' + re.escape(called) + r'(?![-\w])', name, text)
 
-    calls, rest = synopsis(help_of(), shown)
+    calls, rest = synopsis(help_of(), name)
     out = ['.SH SYNOPSIS', *calls, '.SH DESCRIPTION', *blocks(rest)]
     for part in parts:
-        calls, rest = synopsis(help_of(part), shown)
+        calls, rest = synopsis(help_of(part), name)
         out += [f'.SH {part.upper()}', *calls, *blocks(rest)]
     return out
 

@@ -82,6 +82,9 @@ struct crpc_ib_ah {
 
 struct crpc_ib_addr;
 
+/** What drives a NIC in software from our poll loop. */
+typedef uint32_t (*crpc_ib_progress)(struct ibv_context *context);
+
 /** An open device as far as verbs knows it: what the device of either driver begins with. */
 struct crpc_ib {
 	struct crpc_rdma base;
@@ -93,6 +96,8 @@ struct crpc_ib {
 	struct crpc_ib_qp *kept;   /**< Freed, but the device did not destroy them. */
 	struct ibv_context *context;
 	struct ibv_pd *pd;
+	struct ibv_cq *cq;         /**< The driver's. */
+	crpc_ib_progress progress; /**< NULL on a card. */
 	struct ibv_device_attr attr;
 	struct ibv_port_attr port_attr;
 	struct ibv_gid_entry gid; /**< Its index counts without a GID, too. */
@@ -109,7 +114,6 @@ struct crpc_ib {
 	uint32_t num_ahs;
 	_Atomic uint32_t stale; /**< The port is another one: crpc_ib_refresh(). */
 	pthread_t watcher;      /**< Reads the device's events. */
-	int wake;               /**< An eventfd: the watcher ends. */
 	pid_t watcher_pid;      /**< Whose it is; 0: there is none. */
 	/** Connects a DC queue pair: the driver's, if it has some. */
 	int (*dc_connect)(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer);
@@ -165,16 +169,22 @@ crpc_ib_report_take(struct crpc_ib_qp *qp)
 /* ib_device.c; those that take a struct crpc_rdma are operations of both drivers. */
 /**
  * Opens the named device, or else the first one that @p takes and whose port is active, or else the
- * first that it takes; and its protection domain.
+ * first that it takes; with its protection domain, and a thread that reads its events.
  *
+ * @param size
+ *   Of the driver's device, which begins with a struct crpc_ib.
+ * @param base
+ *   Its operations. close() is called for what was made if an error follows.
+ * @param init
+ *   Makes what the driver has besides, the completion queue first of all.
  * @return
- *   0, or what crpc_rdma_ops.open() leaves in errno, negative: -ENOTSUP where there is the device
- *   but it is not taken.
+ *   As crpc_rdma_ops.open(): ENOTSUP where there is the device but it is not taken.
  */
-int crpc_ib_open(struct crpc_ib *ib, const struct crpc_rdma_conf *conf,
-	bool (*takes)(struct ibv_device *device));
-/** Undoes it, as far as it was done. */
-void crpc_ib_close(struct crpc_ib *ib);
+struct crpc_rdma *crpc_ib_open(size_t size, const struct crpc_rdma *base,
+	const struct crpc_rdma_conf *conf, bool (*takes)(struct ibv_device *device),
+	int (*init)(struct crpc_ib *ib));
+/** Undoes it and frees the device, and with @p end the queue pairs that are kept. */
+void crpc_ib_close(struct crpc_ib *ib, bool (*end)(struct crpc_ib_qp *qp));
 /** Warns of what the user has not freed; @p qps of the queue pairs are the driver's own. */
 void crpc_ib_left_check(const struct crpc_ib *ib, uint32_t qps);
 /**
@@ -199,7 +209,7 @@ void *crpc_ib_buffers_make(const struct crpc_ib *ib, uint32_t num, struct ibv_mr
  * then ib->attention, when the device or its completion queue failed.
  *
  * @return
- *   0, -EIO or -ENOMEM.
+ *   0 or -ENOMEM.
  */
 int crpc_ib_events_open(struct crpc_ib *ib);
 /** No event of it is read any more, and neither word is written. */
@@ -222,8 +232,6 @@ void crpc_ib_qp_add(struct crpc_ib *ib, struct crpc_ib_qp *qp);
 void crpc_ib_qp_remove(struct crpc_ib *ib, struct crpc_ib_qp *qp);
 /** Destroys qp->ibqp, if there is one; false: the device did not, and the queue pair is kept. */
 bool crpc_ib_qp_destroy(struct crpc_ib_qp *qp);
-/** Tries again with all that are kept; @p end frees what the device destroys. */
-void crpc_ib_kept_free(struct crpc_ib *ib, bool (*end)(struct crpc_ib_qp *qp));
 /** The queue pair cannot go on and no completion reports it: poll will. Logs the cause. */
 void crpc_ib_fault(struct crpc_ib_qp *qp, int status, uint32_t wr_id, const char *why);
 /** The device failed: all queue pairs of the user do. */
@@ -266,8 +274,7 @@ int crpc_ib_addr_decode(
 	const uint8_t in[CRPC_RDMA_ADDR_LEN], uint8_t kind, struct crpc_ib_addr *out);
 
 /* ib_card.c: what a software NIC offers, each looked up by name. */
-typedef uint32_t (*crpc_ib_progress)(struct ibv_context *context);
-/** What drives it from our poll loop; NULL on a card. */
+/** NULL on a card. */
 crpc_ib_progress crpc_ib_progress_find(void);
 int crpc_ib_card_get(const struct crpc_rdma *dev, struct crpc_rdma_card *card);
 

@@ -120,8 +120,8 @@ gid_choose(struct crpc_ib *ib)
 {
 	bool ethernet = ib->port_attr.link_layer == IBV_LINK_LAYER_ETHERNET;
 	uint32_t best = 0, first = ib->conf.gid != 0 ? ib->conf.gid - 1 : 0;
-	uint32_t end = ib->conf.gid != 0 || !ethernet ? first + 1
-						       : (uint32_t)ib->port_attr.gid_tbl_len;
+	uint32_t end =
+		ib->conf.gid != 0 || !ethernet ? first + 1 : (uint32_t)ib->port_attr.gid_tbl_len;
 	struct ibv_gid_entry entry;
 
 	ib->gid = (struct ibv_gid_entry){.gid_index = first};
@@ -246,8 +246,8 @@ objects_init(struct crpc_ib *ib, const struct crpc_rdma_conf *conf)
 		: crpc_fail(-ENOMEM, "open: a protection domain: %s", strerror(errno));
 }
 
-int
-crpc_ib_open(struct crpc_ib *ib, const struct crpc_rdma_conf *conf,
+static int
+device_open(struct crpc_ib *ib, const struct crpc_rdma_conf *conf,
 	bool (*takes)(struct ibv_device *device))
 {
 	int num, rc;
@@ -258,22 +258,53 @@ crpc_ib_open(struct crpc_ib *ib, const struct crpc_rdma_conf *conf,
 	ib->context = open_listed(list, num, conf, takes);
 	rc = ib->context != NULL ? 0 : -errno;
 	ibv_free_device_list(list);
+	return rc != 0 ? rc : objects_init(ib, conf);
+}
+
+struct crpc_rdma *
+crpc_ib_open(size_t size, const struct crpc_rdma *base, const struct crpc_rdma_conf *conf,
+	bool (*takes)(struct ibv_device *device), int (*init)(struct crpc_ib *ib))
+{
+	struct crpc_ib *ib;
+	int rc;
+
+	size = crpc_align_up(size, CRPC_CACHE_GUARD);
+	ib = aligned_alloc(CRPC_CACHE_GUARD, size);
+	if (ib == NULL)
+		return NULL;
+	memset(ib, 0, size);
+	ib->base = *base;
+	rc = device_open(ib, conf, takes);
 	if (rc == 0)
-		rc = objects_init(ib, conf);
-	if (rc != 0)
-		crpc_ib_close(ib);
-	return rc;
+		rc = init(ib);
+	if (rc == 0)
+		rc = crpc_ib_events_open(ib);
+	if (rc != 0) {
+		base->ops->close(&ib->base);
+		return crpc_null(rc);
+	}
+	ib->progress = crpc_ib_progress_find();
+	return &ib->base;
 }
 
 void
-crpc_ib_close(struct crpc_ib *ib)
+crpc_ib_close(struct crpc_ib *ib, bool (*end)(struct crpc_ib_qp *qp))
 {
+	struct crpc_ib_qp *qp = ib->kept, *next;
+
+	/* What the device did not destroy before. */
+	for (ib->kept = NULL; qp != NULL; qp = next) {
+		next = qp->next;
+		end(qp);
+	}
+	crpc_ib_events_close(ib); /* Before what they are about goes. */
+	if (ib->cq != NULL)
+		ibv_destroy_cq(ib->cq);
 	if (ib->pd != NULL)
 		ibv_dealloc_pd(ib->pd);
 	if (ib->context != NULL)
 		ibv_close_device(ib->context);
-	ib->pd = NULL;
-	ib->context = NULL;
+	free(ib);
 }
 
 void
@@ -298,8 +329,8 @@ crpc_ib_info_get(const struct crpc_ib *ib, struct crpc_rdma_info *info)
 }
 
 int
-crpc_ib_mr_reg(struct crpc_rdma *dev, void *addr, uint64_t len, uint32_t flags,
-	struct crpc_rdma_mr *mr)
+crpc_ib_mr_reg(
+	struct crpc_rdma *dev, void *addr, uint64_t len, uint32_t flags, struct crpc_rdma_mr *mr)
 {
 	struct crpc_ib *ib = crpc_ib_of(dev);
 	int access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;

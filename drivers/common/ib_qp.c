@@ -155,17 +155,6 @@ crpc_ib_qp_destroy(struct crpc_ib_qp *qp)
 	return false;
 }
 
-void
-crpc_ib_kept_free(struct crpc_ib *ib, bool (*end)(struct crpc_ib_qp *qp))
-{
-	struct crpc_ib_qp *qp = ib->kept, *next;
-
-	for (ib->kept = NULL; qp != NULL; qp = next) {
-		next = qp->next;
-		end(qp);
-	}
-}
-
 /* ---- errors ---- */
 
 crpc_noinline void

@@ -4,14 +4,13 @@
 
 /**
  * @file
- * Private to the driver: what the datapath touches, apart from what only the control path does.
+ * Private to the driver.
  *
- *     crpc_mlx5_dev_ctl                        crpc_mlx5_qp_ctl
+ *     crpc_mlx5_dev                            crpc_mlx5_qp
  *     +----------------------+                 +----------------------+
- *     | dp: crpc_mlx5_dev    | <-- base.dev -- | dp: crpc_mlx5_qp     |   datapath
- *     |   cq, qp table, bf   | -- by QPN ----> |   counts, own ring   |
- *     +----------------------+                 +----------------------+
- *     | context, pd, cq, ... |                 | ibv_qp, keys, ...    |   control
+ *     | ib: crpc_ib          | <-- base.dev -- | ib: crpc_ib_qp       |   what verbs knows
+ *     | cq, qp table         | -- by QPN ----> | counts, own ring     |   datapath
+ *     | initiators, bf       |                 | srq, ah, memory      |   control
  *     +----------------------+                 +----------------------+
  *
  * All kinds of queue pairs send in the same way: WQEs go into the ring that crpc_mlx5_qp.sq names,
@@ -98,7 +97,7 @@ struct crpc_mlx5_rq {
 	struct crpc_mlx5_ud *ud; /**< Whose datagrams come here; NULL: none may. */
 };
 
-/** A queue pair's datapath. */
+/** A queue pair; the datapath first. */
 struct crpc_mlx5_qp {
 	struct crpc_ib_qp ib;
 	struct crpc_mlx5_sq *sq; /**< Where its WQEs go: own, or an initiator's. */
@@ -107,7 +106,12 @@ struct crpc_mlx5_qp {
 	uint32_t av_len;         /**< DC: 48, or 16 where the compact form will do; else 0. */
 	struct mlx5_wqe_av av;   /**< DC: the peer's, as a WQE has it. */
 	struct crpc_mlx5_rq rq;
-	struct crpc_mlx5_sq own; /**< Unused in a DC queue pair. */
+	struct crpc_mlx5_sq own;          /**< Unused in a DC queue pair. */
+	struct ibv_srq *srq;              /**< DC: what the target receives from. */
+	struct ibv_ah *ibah;              /**< DC: of the peer. */
+	struct ibv_mr *mr;                /**< UD: of the receive buffers. */
+	void *memory;                     /**< UD: these. DCI: for what is posted again. */
+	struct crpc_mlx5_qp *next_ending; /**< DC: in dev->ending. */
 };
 
 /** The receivers of datagrams. */
@@ -137,38 +141,19 @@ struct crpc_mlx5_table {
 	uint32_t shift;
 };
 
-/** A device's datapath. */
+/** A device. */
 struct crpc_mlx5_dev {
 	/** Its attention is not 0: there are faults, one of the next two is not empty, an initiator
 	 *  drains or failed, the device failed, or telemetry asks. */
 	struct crpc_ib ib;
 	struct crpc_mlx5_cq cq;
 	struct crpc_mlx5_table table;
-	struct crpc_mlx5_ud *held;       /**< Those with buffers to hand back at the next poll. */
-	struct crpc_mlx5_qp_ctl *ending; /**< Freed, but the device still has WQEs of theirs. */
+	struct crpc_mlx5_ud *held;   /**< Those with buffers to hand back at the next poll. */
+	struct crpc_mlx5_qp *ending; /**< Freed, but the device still has WQEs of theirs. */
 	struct crpc_tel_box *tel;
 	uint32_t num_dcis;
 	struct crpc_mlx5_dci *dci[CRPC_RDMA_DCIS_MAX];
-	uint64_t drain_ns;
-	crpc_ib_progress progress; /**< NULL on a real card. */
-};
-
-/** A device. */
-struct crpc_mlx5_dev_ctl {
-	struct crpc_mlx5_dev dp;
-	struct ibv_cq *cq;
-	uint32_t dcis;            /**< Initiators to make with the first DC queue pair. */
 	struct crpc_mlx5_bf *bfs; /**< All registers that queue pairs were given. */
-};
-
-/** A queue pair. */
-struct crpc_mlx5_qp_ctl {
-	struct crpc_mlx5_qp dp;
-	struct ibv_srq *srq;                  /**< DC: what the target receives from. */
-	struct ibv_ah *ibah;                  /**< DC: of the peer. */
-	struct ibv_mr *mr;                    /**< UD: of the receive buffers. */
-	void *memory;                         /**< UD: these. DCI: for what is posted again. */
-	struct crpc_mlx5_qp_ctl *next_ending; /**< DC: in dev->ending. */
 };
 
 /**
@@ -176,7 +161,7 @@ struct crpc_mlx5_qp_ctl {
  * moves the counter only.
  */
 struct crpc_mlx5_ud {
-	struct crpc_mlx5_qp_ctl qp;
+	struct crpc_mlx5_qp qp;
 	uint8_t *buf; /**< Buffers, UD_STRIDE bytes each; a payload starts at UD_PAYLOAD. */
 	uint32_t lkey;
 	uint32_t mask;                  /**< Receive WQEs - 1. */
@@ -187,7 +172,7 @@ struct crpc_mlx5_ud {
 
 /** A DC initiator: the send ring that many DC queue pairs share. */
 struct crpc_mlx5_dci {
-	struct crpc_mlx5_qp_ctl qp;
+	struct crpc_mlx5_qp qp;
 	struct crpc_mlx5_sent *again; /**< The WQEs to post again, in order, as own.sent[]. */
 	uint8_t *copy;                /**< Their bytes. */
 	uint32_t flushed;             /**< In ERROR: blocks up to here were flushed. */
@@ -198,24 +183,16 @@ struct crpc_mlx5_dci {
 	uint64_t looked_ns;    /**< When some of that was counted. */
 };
 
-static inline struct crpc_mlx5_dev_ctl *
-crpc_mlx5_dev_ctl(struct crpc_rdma *dev)
+static inline struct crpc_mlx5_dev *
+crpc_mlx5_dev(const struct crpc_rdma *dev)
 {
-	return crpc_container_of(dev, struct crpc_mlx5_dev_ctl, dp.ib.base);
+	return crpc_container_of((struct crpc_rdma *)(uintptr_t)dev, struct crpc_mlx5_dev, ib.base);
 }
 
-static inline struct crpc_mlx5_qp_ctl *
-crpc_mlx5_qp_ctl(struct crpc_rdma_qp *qp)
+static inline struct crpc_mlx5_qp *
+crpc_mlx5_qp(const struct crpc_ib_qp *qp)
 {
-	return crpc_container_of(qp, struct crpc_mlx5_qp_ctl, dp.ib.base);
-}
-
-/** Of a queue pair in a list of the device's. */
-static inline struct crpc_mlx5_qp_ctl *
-crpc_mlx5_qp_of(const struct crpc_ib_qp *qp)
-{
-	return crpc_container_of(
-		(struct crpc_ib_qp *)(uintptr_t)qp, struct crpc_mlx5_qp_ctl, dp.ib);
+	return crpc_container_of((struct crpc_ib_qp *)(uintptr_t)qp, struct crpc_mlx5_qp, ib);
 }
 
 /* mlx5_datapath.c */
@@ -226,7 +203,7 @@ void crpc_mlx5_sq_ring(
 	struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n, uint32_t start);
 
 /* mlx5_cq.c: the rare side of the completion queue. */
-int crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth);
+int crpc_mlx5_cq_init(struct crpc_mlx5_dev *dev, uint32_t depth);
 /** Takes the unread completions of a destroyed QP out of the queue: its QPN may be given to another
  *  one, as is its room. The device may overwrite what was read before. */
 void crpc_mlx5_cq_forget(struct crpc_mlx5_cq *cq, uint32_t qpn);
@@ -262,45 +239,45 @@ uint32_t crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max);
  * @return
  *   It, or NULL with errno EINVAL, ENOSPC, ENOMEM, EOPNOTSUPP or EIO, and the cause in the log.
  */
-struct crpc_mlx5_qp_ctl *crpc_mlx5_qp_make(
-	struct crpc_mlx5_dev_ctl *dev, uint8_t kind, const struct crpc_rdma_qp_conf *conf);
+struct crpc_mlx5_qp *crpc_mlx5_qp_make(
+	struct crpc_mlx5_dev *dev, uint8_t kind, const struct crpc_rdma_qp_conf *conf);
 /** Destroys it, and forgets its completions. What the device does not destroy stays in memory until
  *  the device is closed, and what it completes there is skipped. */
-void crpc_mlx5_qp_end(struct crpc_mlx5_qp_ctl *qp);
+void crpc_mlx5_qp_end(struct crpc_mlx5_qp *qp);
 /** Frees what there is of it. False: the device may still use it, so it is kept. */
 bool crpc_mlx5_objects_free(struct crpc_ib_qp *qp);
 /** Moves it to the error state, so that the device flushes what is outstanding on it. */
 void crpc_mlx5_qp_to_error(struct crpc_ib_qp *qp);
 /** Hands the device its first receives: after INIT, on whose way rdma-core clears the records. */
-void crpc_mlx5_rq_start(struct crpc_mlx5_qp_ctl *qp);
+void crpc_mlx5_rq_start(struct crpc_mlx5_qp *qp);
 /** Writes the receives of a whole queue, which have no buffers but for UD. */
 void crpc_mlx5_rq_prefill(
 	uint8_t kind, const struct crpc_mlx5_ud *ud, void *buf, uint32_t num, uint32_t stride);
 /** Copies the vector of the peer that an address handle is of; *full: a WQE needs all of it. 0 or
  *  -EHOSTUNREACH. */
-int crpc_mlx5_av_get(const struct crpc_mlx5_dev_ctl *dev, struct ibv_ah *ah,
+int crpc_mlx5_av_get(const struct crpc_mlx5_dev *dev, struct ibv_ah *ah,
 	const struct crpc_ib_addr *peer, struct mlx5_wqe_av *av, bool *full);
 /** Makes an empty table with room for @p num QPs; 0 or -ENOMEM. */
 int crpc_mlx5_table_init(struct crpc_mlx5_table *t, uint32_t num);
 void crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp);
 /** Makes the content of the table from the list, so there are no tombstones: all queue pairs that
  *  have a number, but for those that report nothing any more. */
-void crpc_mlx5_table_fill(struct crpc_mlx5_dev_ctl *dev);
+void crpc_mlx5_table_fill(struct crpc_mlx5_dev *dev);
 
 /* mlx5_dc.c: targets and initiators, the control path. */
-/** Makes initiators until there are dev->dcis, and replaces those that were given up; false, with
+/** Makes initiators until there are conf.dcis, and replaces those that were given up; false, with
  *  errno: what there is stays for the next try. */
-bool crpc_mlx5_dcis_make(struct crpc_mlx5_dev_ctl *dev);
-int crpc_mlx5_dci_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);
+bool crpc_mlx5_dcis_make(struct crpc_mlx5_dev *dev);
+int crpc_mlx5_dci_memory_init(struct crpc_mlx5_qp *qp, const struct mlx5dv_qp *raw);
 /** Makes what a target receives from; 0, or -EINVAL, -EOPNOTSUPP, -ENOMEM. */
-int crpc_mlx5_srq_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp);
+int crpc_mlx5_srq_init(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp);
 /** See crpc_rdma_qp_drain(). */
 int crpc_mlx5_qp_drain(struct crpc_rdma_qp *qp);
 /** Frees what was freed by the user and is over now, some at a time; true: there may be more. */
 bool crpc_mlx5_ending_take(struct crpc_mlx5_dev *dev);
 int crpc_mlx5_dc_connect(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer);
 /** Ends the target of a DC queue pair: nothing is received any more. */
-void crpc_mlx5_dct_end(struct crpc_mlx5_qp_ctl *dc);
+void crpc_mlx5_dct_end(struct crpc_mlx5_qp *dc);
 
 /* mlx5_dci.c: initiators, the datapath. */
 /** Chooses the initiator of the next WRs, the first of which is @p wr_id; false: none takes any. */
@@ -313,14 +290,14 @@ void crpc_mlx5_dci_give_up(struct crpc_mlx5_dci *dci, const char *why);
 /** Whether an initiator was given up: it never sends again. */
 bool crpc_mlx5_dci_is_gone(const struct crpc_mlx5_dci *dci);
 /** Begins or continues the end of a queue pair; true: the device has no WQE of it any more. */
-bool crpc_mlx5_dc_retire(struct crpc_mlx5_qp_ctl *dc);
+bool crpc_mlx5_dc_retire(struct crpc_mlx5_qp *qp);
 /** Attends to the initiators that drain or failed; true: there are some. */
 bool crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev);
 /** Stops all initiators at once: what they have outstanding is lost. */
 void crpc_mlx5_dcis_stop(struct crpc_mlx5_dev *dev);
 
 /* mlx5_ud.c */
-int crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);
+int crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp *qp, const struct mlx5dv_qp *raw);
 void crpc_mlx5_ud_forget(struct crpc_mlx5_ud *ud);
 struct crpc_rdma_ah *crpc_mlx5_ah_create(
 	struct crpc_rdma_qp *ud, const uint8_t peer[CRPC_RDMA_ADDR_LEN]);
@@ -337,7 +314,7 @@ void crpc_mlx5_dump(const struct crpc_rdma *dev, FILE *out);
 size_t crpc_mlx5_cqe_text(const union crpc_mlx5_cqe *cqe, char *text, size_t len);
 
 /* mlx5_tel.c: the device's place among the commands of telemetry. */
-int crpc_mlx5_tel_open(struct crpc_mlx5_dev_ctl *dev);
+int crpc_mlx5_tel_open(struct crpc_mlx5_dev *dev);
 /** Writes the state of one queue pair, as telemetry has it, with its newest WQE. */
 void crpc_mlx5_queue_dump(const struct crpc_mlx5_qp *qp, FILE *out);
 /** The owner's part, at a poll. */

@@ -11,7 +11,7 @@
 #include "mlx5_ring.h"
 
 int
-crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth)
+crpc_mlx5_cq_init(struct crpc_mlx5_dev *dev, uint32_t depth)
 {
 	struct mlx5dv_cq_init_attr dv_attr = {
 		.comp_mask = MLX5DV_CQ_INIT_ATTR_MASK_CQE_SIZE,
@@ -19,17 +19,17 @@ crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth)
 	};
 	/* rdma-core adds one before it rounds to a power of two. */
 	struct ibv_cq_init_attr_ex attr = {.cqe = depth > 1 ? depth - 1 : 1};
-	struct crpc_mlx5_cq *cq = &dev->dp.cq;
+	struct crpc_mlx5_cq *cq = &dev->cq;
 	struct mlx5dv_cq raw = {0};
 	struct mlx5dv_obj obj = {.cq = {.out = &raw}};
 	struct ibv_cq_ex *ex;
 
-	ex = mlx5dv_create_cq(dev->dp.ib.context, &attr, &dv_attr);
+	ex = mlx5dv_create_cq(dev->ib.context, &attr, &dv_attr);
 	if (ex == NULL)
 		return crpc_fail(errno == EINVAL ? -EINVAL : -ENOMEM,
 			"open: a completion queue of %u: %s", depth, strerror(errno));
-	dev->cq = ibv_cq_ex_to_cq(ex);
-	obj.cq.in = dev->cq;
+	dev->ib.cq = ibv_cq_ex_to_cq(ex);
+	obj.cq.in = dev->ib.cq;
 	/* This also makes rdma-core leave the queue alone when a QP is destroyed: its own
 	 * consumer index never moved, and it would write that one back. */
 	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_CQ) != 0 || raw.cqe_size != CRPC_MLX5_CQE ||
@@ -44,7 +44,7 @@ crpc_mlx5_cq_init(struct crpc_mlx5_dev_ctl *dev, uint32_t depth)
 		cq->buf[i].ok.op_own |= MLX5_CQE_OWNER_MASK;
 	cq->dbrec = (_Atomic uint32_t *)(void *)&raw.dbrec[0];
 	cq->mask = raw.cqe_cnt - 1;
-	dev->dp.ib.cq_depth = depth;
+	dev->ib.cq_depth = depth;
 	return 0;
 }
 

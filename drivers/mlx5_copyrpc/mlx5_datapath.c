@@ -21,8 +21,8 @@ crpc_mlx5_sq_ring(struct crpc_mlx5_dev *dev, struct crpc_mlx5_sq *sq, uint16_t n
 	dev->ib.base.stats.blueflame +=
 		crpc_mlx5_ring(sq, crpc_mlx5_block(sq, sq->newest), n == 1 ? sq->pi - start : 0);
 	/* A card acts on its doorbell at once; a NIC in software uses the caller's time. */
-	if (dev->progress != NULL)
-		dev->progress(dev->ib.context);
+	if (dev->ib.progress != NULL)
+		dev->ib.progress(dev->ib.context);
 }
 
 /*
@@ -51,8 +51,7 @@ crpc_inline uint16_t
 post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const struct crpc_rdma_wr *wr,
 	uint16_t n)
 {
-	struct crpc_mlx5_dev *dev =
-		crpc_container_of(qp->ib.base.dev, struct crpc_mlx5_dev, ib.base);
+	struct crpc_mlx5_dev *dev = crpc_mlx5_dev(qp->ib.base.dev);
 	struct crpc_mlx5_sq *sq = qp->sq;
 	uint32_t most = sq->bb_mask + 1 - sq->reserved - qp->bb_max, start = sq->pi, ds;
 	struct crpc_mlx5_req req;
@@ -85,13 +84,13 @@ post(struct crpc_mlx5_qp *qp, const struct crpc_mlx5_ud *ud, const struct crpc_r
 static crpc_noinline uint16_t
 ud_post(struct crpc_mlx5_qp *qp, const struct crpc_rdma_wr *wr, uint16_t n)
 {
-	return post(qp, crpc_container_of(qp, struct crpc_mlx5_ud, qp.dp), wr, n);
+	return post(qp, crpc_container_of(qp, struct crpc_mlx5_ud, qp), wr, n);
 }
 
 uint16_t
 crpc_mlx5_post(struct crpc_rdma_qp *base, const struct crpc_rdma_wr *wr, uint16_t n)
 {
-	struct crpc_mlx5_qp *qp = crpc_container_of(base, struct crpc_mlx5_qp, ib.base);
+	struct crpc_mlx5_qp *qp = crpc_mlx5_qp(crpc_ib_qp_of(base));
 
 	if (qp->ib.kind != CRPC_IB_RC) {
 		if (qp->ib.kind == CRPC_IB_UD)
@@ -200,7 +199,7 @@ held_return(struct crpc_mlx5_dev *dev)
 	/* Without it the device could write over a payload that is still being read. */
 	crpc_dma_wmb();
 	for (struct crpc_mlx5_ud *ud = dev->held; ud != NULL; ud = ud->next_held) {
-		rq = &ud->qp.dp.rq;
+		rq = &ud->qp.rq;
 		rq->posted += ud->held;
 		dev->ib.base.stats.recv_posted += ud->held;
 		ud->held = 0;
@@ -301,7 +300,7 @@ drain(struct crpc_mlx5_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint16
 uint16_t
 crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 {
-	struct crpc_mlx5_dev *dev = crpc_container_of(base, struct crpc_mlx5_dev, ib.base);
+	struct crpc_mlx5_dev *dev = crpc_mlx5_dev(base);
 	uint32_t start = dev->cq.ci;
 	uint16_t got = 0;
 
@@ -316,7 +315,7 @@ crpc_mlx5_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 	 * A NIC in software works on our time: whenever the queue ran dry, not only when it was
 	 * empty from the start. Under load it never is, and what was posted would wait for turns.
 	 */
-	if (dev->progress != NULL && got < n && dev->progress(dev->ib.context) != 0)
+	if (dev->ib.progress != NULL && got < n && dev->ib.progress(dev->ib.context) != 0)
 		got = drain(dev, out, got, n);
 	dev->ib.base.stats.empty_polls += dev->cq.ci == start;
 	return got;

@@ -36,14 +36,14 @@
 bool
 crpc_mlx5_dci_is_gone(const struct crpc_mlx5_dci *dci)
 {
-	return dci->qp.dp.ib.state == CRPC_IB_ERROR && crpc_mlx5_sq_used(&dci->qp.dp.own) == 0;
+	return dci->qp.ib.state == CRPC_IB_ERROR && crpc_mlx5_sq_used(&dci->qp.own) == 0;
 }
 
 /* The initiator of a ring. */
 static inline struct crpc_mlx5_dci *
 dci_of(struct crpc_mlx5_sq *sq)
 {
-	return crpc_container_of(sq, struct crpc_mlx5_dci, qp.dp.own);
+	return crpc_container_of(sq, struct crpc_mlx5_dci, qp.own);
 }
 
 /* Without an initiator that will ever be ready again a queue pair breaks. */
@@ -60,17 +60,16 @@ post_refuse(const struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint32_t w
 bool
 crpc_mlx5_dci_choose(struct crpc_mlx5_qp *qp, uint32_t wr_id)
 {
-	const struct crpc_mlx5_dev *dev =
-		crpc_container_of(qp->ib.base.dev, struct crpc_mlx5_dev, ib.base);
+	const struct crpc_mlx5_dev *dev = crpc_mlx5_dev(qp->ib.base.dev);
 	struct crpc_mlx5_sq *best = NULL, *sq;
 
 	if (crpc_unlikely(qp->ib.state != CRPC_IB_READY))
 		return false;
 	if (crpc_ib_outstanding(&qp->ib) != 0)
-		return dci_of(qp->sq)->qp.dp.ib.state == CRPC_IB_READY;
+		return dci_of(qp->sq)->qp.ib.state == CRPC_IB_READY;
 	for (uint32_t i = 0; i < dev->num_dcis; i++) {
-		sq = &dev->dci[i]->qp.dp.own;
-		if (dev->dci[i]->qp.dp.ib.state != CRPC_IB_READY)
+		sq = &dev->dci[i]->qp.own;
+		if (dev->dci[i]->qp.ib.state != CRPC_IB_READY)
 			continue;
 		/* At equal load it stays: the device may still have its connection open. */
 		if (best == NULL || crpc_mlx5_sq_used(sq) < crpc_mlx5_sq_used(best) ||
@@ -88,16 +87,16 @@ crpc_mlx5_dci_choose(struct crpc_mlx5_qp *qp, uint32_t wr_id)
 void
 crpc_mlx5_dci_give_up(struct crpc_mlx5_dci *dci, const char *why)
 {
-	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
+	struct crpc_mlx5_sq *sq = &dci->qp.own;
 	struct crpc_mlx5_qp *owner;
 
 	crpc_err("DC initiator 0x%x: %s: it is used no more, and what it had to send is lost",
-		dci->qp.dp.ib.qpn, why);
-	dci->qp.dp.ib.state = CRPC_IB_ERROR;
+		dci->qp.ib.qpn, why);
+	dci->qp.ib.state = CRPC_IB_ERROR;
 	/* Before memory counts as free: in RESET the device has released it, in ERR it may not
 	 * have. */
-	if (crpc_ib_state_set(dci->qp.dp.ib.ibqp, IBV_QPS_RESET) != 0)
-		crpc_ib_state_set(dci->qp.dp.ib.ibqp, IBV_QPS_ERR);
+	if (crpc_ib_state_set(dci->qp.ib.ibqp, IBV_QPS_RESET) != 0)
+		crpc_ib_state_set(dci->qp.ib.ibqp, IBV_QPS_ERR);
 	while (crpc_mlx5_sq_used(sq) != 0) {
 		owner = crpc_mlx5_retire_one(sq);
 		if (owner != NULL && owner->ib.state == CRPC_IB_READY)
@@ -138,7 +137,7 @@ rest_is_overdue(struct crpc_mlx5_dci *dci)
 static uint32_t
 wqes_save(struct crpc_mlx5_dci *dci)
 {
-	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
+	struct crpc_mlx5_sq *sq = &dci->qp.own;
 	const struct crpc_mlx5_sent *sent;
 	uint32_t to = 0, num = 0;
 
@@ -158,7 +157,7 @@ wqes_save(struct crpc_mlx5_dci *dci)
 static void
 wqes_post(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint32_t num)
 {
-	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
+	struct crpc_mlx5_sq *sq = &dci->qp.own;
 	struct crpc_mlx5_ctrl *ctrl = NULL;
 
 	for (const struct crpc_mlx5_sent *s = dci->again; s < dci->again + num; s++) {
@@ -176,7 +175,7 @@ wqes_post(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, uint32_t num)
 	sq->signals++;
 	crpc_mlx5_sq_ring(dev, sq, (uint16_t)num, 0);
 	crpc_info("DC initiator 0x%x: posted %u work requests of other queue pairs again",
-		dci->qp.dp.ib.qpn, num);
+		dci->qp.ib.qpn, num);
 }
 
 /* What lies before this block was flushed, and has no completion of its own. Of a broken queue pair
@@ -187,7 +186,7 @@ flush_skip(struct crpc_mlx5_dci *dci, uint32_t end)
 	struct crpc_mlx5_sent *sent;
 
 	while (dci->flushed != end) {
-		sent = &dci->qp.dp.own.sent[dci->flushed & dci->qp.dp.own.bb_mask];
+		sent = &dci->qp.own.sent[dci->flushed & dci->qp.own.bb_mask];
 		dci->flushed += sent->bb;
 		if (sent->owner == NULL || sent->owner->ib.state == CRPC_IB_READY)
 			continue;
@@ -200,18 +199,17 @@ flush_skip(struct crpc_mlx5_dci *dci, uint32_t end)
 static void
 dci_restart(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
-	struct ibv_qp_attr attr =
-		crpc_ib_attr(&crpc_mlx5_dev_ctl(dci->qp.dp.ib.base.dev)->dp.ib, 0, 0);
-	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
+	struct ibv_qp_attr attr = crpc_ib_attr(&dev->ib, 0, 0);
+	struct crpc_mlx5_sq *sq = &dci->qp.own;
 	uint32_t num = wqes_save(dci);
 
-	if (crpc_ib_state_set(dci->qp.dp.ib.ibqp, IBV_QPS_RESET) != 0 ||
-		crpc_ib_move(CRPC_IB_DCI, dci->qp.dp.ib.ibqp, &attr, IBV_QPS_RTS) != 0) {
+	if (crpc_ib_state_set(dci->qp.ib.ibqp, IBV_QPS_RESET) != 0 ||
+		crpc_ib_move(CRPC_IB_DCI, dci->qp.ib.ibqp, &attr, IBV_QPS_RTS) != 0) {
 		crpc_mlx5_dci_give_up(dci, "it cannot be reset");
 		return;
 	}
 	/* What it flushed late, or said twice, is over. */
-	crpc_mlx5_cq_forget(&dev->cq, dci->qp.dp.ib.qpn);
+	crpc_mlx5_cq_forget(&dev->cq, dci->qp.ib.qpn);
 	dci->resets++;
 	/* Indexes start again: no old one may look like one of these. */
 	for (uint32_t i = 0; i <= sq->bb_mask; i++)
@@ -220,7 +218,7 @@ dci_restart(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 	sq->ci = 0;
 	sq->unsignalled = 0;
 	dci->flushed = 0;
-	dci->qp.dp.ib.state = CRPC_IB_READY;
+	dci->qp.ib.state = CRPC_IB_READY;
 	wqes_post(dev, dci, num);
 }
 
@@ -229,10 +227,10 @@ static uint16_t
 fault_first(struct crpc_mlx5_dci *dci, const struct crpc_mlx5_sent *sent,
 	const union crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
 {
-	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
+	struct crpc_mlx5_sq *sq = &dci->qp.own;
 	struct crpc_mlx5_qp *owner;
 
-	dci->qp.dp.ib.state = CRPC_IB_ERROR;
+	dci->qp.ib.state = CRPC_IB_ERROR;
 	owner = crpc_mlx5_retire_to(sq, sent->start);
 	dci->flushed = sq->ci;
 	if (crpc_mlx5_is_silent(owner))
@@ -262,14 +260,14 @@ uint16_t
 crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 	const union crpc_mlx5_cqe *cqe, struct crpc_rdma_cqe *out)
 {
-	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
+	struct crpc_mlx5_sq *sq = &dci->qp.own;
 	struct crpc_mlx5_sent *sent = crpc_mlx5_sent_find(sq, be16toh(cqe->ok.wqe_counter));
-	bool first = dci->qp.dp.ib.state != CRPC_IB_ERROR;
+	bool first = dci->qp.ib.state != CRPC_IB_ERROR;
 	uint16_t got;
 
 	if (cqe->ok.op_own >> 4 != MLX5_CQE_REQ_ERR || sent == NULL ||
 		(!first && sent->start - dci->flushed >= sq->pi - dci->flushed)) {
-		crpc_mlx5_cqe_fault(&dci->qp.dp, "an error names a WQE that is not outstanding");
+		crpc_mlx5_cqe_fault(&dci->qp, "an error names a WQE that is not outstanding");
 		return 0;
 	}
 	if (!first)
@@ -278,7 +276,7 @@ crpc_mlx5_dci_error(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci,
 	if (dci->flushed == sq->pi)
 		dci_restart(dev, dci);
 	else if (first)
-		rest_wait(dev, dci, crpc_min(FLUSH_NS, dev->drain_ns));
+		rest_wait(dev, dci, crpc_min(FLUSH_NS, dev->ib.conf.drain_ns));
 	return got;
 }
 
@@ -299,10 +297,10 @@ is_wanted(const struct crpc_mlx5_sq *sq)
 static void
 dci_empty(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
-	crpc_ib_state_set(dci->qp.dp.ib.ibqp, IBV_QPS_RESET);
-	crpc_mlx5_cq_forget(&dev->cq, dci->qp.dp.ib.qpn);
-	while (crpc_mlx5_sq_used(&dci->qp.dp.own) != 0)
-		crpc_mlx5_retire_one(&dci->qp.dp.own);
+	crpc_ib_state_set(dci->qp.ib.ibqp, IBV_QPS_RESET);
+	crpc_mlx5_cq_forget(&dev->cq, dci->qp.ib.qpn);
+	while (crpc_mlx5_sq_used(&dci->qp.own) != 0)
+		crpc_mlx5_retire_one(&dci->qp.own);
 	dci_restart(dev, dci);
 }
 
@@ -312,16 +310,16 @@ dci_drain(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, const struct crp
 {
 	const struct crpc_rdma_wr wr = {.op = CRPC_RDMA_WRITE};
 	struct crpc_mlx5_req req = crpc_mlx5_wr_req(qp, &wr);
-	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
+	struct crpc_mlx5_sq *sq = &dci->qp.own;
 	uint32_t start = sq->pi;
 
 	crpc_mlx5_sent_add(
 		sq, NULL, 0, false, crpc_mlx5_ds_to_bb(crpc_mlx5_wqe_build(sq, &req, true)));
 	sq->signals++;
 	sq->unsignalled = 0;
-	dci->qp.dp.ib.state = CRPC_IB_DRAINING;
+	dci->qp.ib.state = CRPC_IB_DRAINING;
 	dci->stopped = false;
-	rest_wait(dev, dci, dev->drain_ns);
+	rest_wait(dev, dci, dev->ib.conf.drain_ns);
 	crpc_mlx5_sq_ring(dev, sq, 1, start);
 }
 
@@ -330,7 +328,7 @@ dci_drain(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci, const struct crp
 static void
 disown(struct crpc_mlx5_dci *dci, struct crpc_mlx5_qp *qp)
 {
-	struct crpc_mlx5_sq *sq = &dci->qp.dp.own;
+	struct crpc_mlx5_sq *sq = &dci->qp.own;
 	struct crpc_mlx5_sent *sent;
 
 	for (uint32_t i = sq->ci; i != dci->flushed; i += sent->bb) {
@@ -343,20 +341,18 @@ disown(struct crpc_mlx5_dci *dci, struct crpc_mlx5_qp *qp)
 }
 
 bool
-crpc_mlx5_dc_retire(struct crpc_mlx5_qp_ctl *dc)
+crpc_mlx5_dc_retire(struct crpc_mlx5_qp *qp)
 {
-	struct crpc_mlx5_qp *qp = &dc->dp;
-	struct crpc_mlx5_dev *dev =
-		crpc_container_of(qp->ib.base.dev, struct crpc_mlx5_dev, ib.base);
+	struct crpc_mlx5_dev *dev = crpc_mlx5_dev(qp->ib.base.dev);
 	struct crpc_mlx5_dci *dci = dci_of(qp->sq);
 
 	if (crpc_ib_outstanding(&qp->ib) == 0)
 		return true;
-	if (dci->qp.dp.ib.state == CRPC_IB_ERROR)
+	if (dci->qp.ib.state == CRPC_IB_ERROR)
 		disown(dci, qp);
 	else if (!is_wanted(qp->sq))
 		dci_empty(dev, dci);
-	else if (dci->qp.dp.ib.state == CRPC_IB_READY)
+	else if (dci->qp.ib.state == CRPC_IB_READY)
 		dci_drain(dev, dci, qp);
 	return crpc_ib_outstanding(&qp->ib) == 0;
 }
@@ -366,8 +362,8 @@ crpc_mlx5_dc_retire(struct crpc_mlx5_qp_ctl *dc)
 static void
 dci_overdue(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 {
-	if (dci->qp.dp.ib.state == CRPC_IB_ERROR) {
-		flush_skip(dci, dci->qp.dp.own.pi);
+	if (dci->qp.ib.state == CRPC_IB_ERROR) {
+		flush_skip(dci, dci->qp.own.pi);
 		dci_restart(dev, dci);
 		return;
 	}
@@ -377,10 +373,10 @@ dci_overdue(struct crpc_mlx5_dev *dev, struct crpc_mlx5_dci *dci)
 	}
 	crpc_warn("DC initiator 0x%x: %llu ms after a queue pair was freed a target still takes "
 		  "nothing: it is stopped, and queue pairs that wait for that target break",
-		dci->qp.dp.ib.qpn, (unsigned long long)(dev->drain_ns / 1000000));
+		dci->qp.ib.qpn, (unsigned long long)(dev->ib.conf.drain_ns / 1000000));
 	dci->stopped = true;
-	rest_wait(dev, dci, dev->drain_ns);
-	if (crpc_ib_state_set(dci->qp.dp.ib.ibqp, IBV_QPS_ERR) != 0)
+	rest_wait(dev, dci, dev->ib.conf.drain_ns);
+	if (crpc_ib_state_set(dci->qp.ib.ibqp, IBV_QPS_ERR) != 0)
 		crpc_mlx5_dci_give_up(dci, "it cannot be stopped");
 }
 
@@ -392,7 +388,7 @@ crpc_mlx5_dcis_turn(struct crpc_mlx5_dev *dev)
 
 	for (uint32_t i = 0; i < dev->num_dcis; i++) {
 		dci = dev->dci[i];
-		if (dci->qp.dp.ib.state == CRPC_IB_READY || crpc_mlx5_dci_is_gone(dci))
+		if (dci->qp.ib.state == CRPC_IB_READY || crpc_mlx5_dci_is_gone(dci))
 			continue;
 		some = true;
 		if (rest_is_overdue(dci))
@@ -405,7 +401,7 @@ void
 crpc_mlx5_dcis_stop(struct crpc_mlx5_dev *dev)
 {
 	for (uint32_t i = 0; i < dev->num_dcis; i++) {
-		if (crpc_mlx5_sq_used(&dev->dci[i]->qp.dp.own) != 0)
+		if (crpc_mlx5_sq_used(&dev->dci[i]->qp.own) != 0)
 			dci_empty(dev, dev->dci[i]);
 	}
 }

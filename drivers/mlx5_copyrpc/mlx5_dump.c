@@ -196,14 +196,14 @@ crpc_mlx5_newest_text(const struct crpc_mlx5_qp *qp, char *text, size_t len)
 void
 crpc_mlx5_dump(const struct crpc_rdma *base, FILE *out)
 {
-	const struct crpc_mlx5_dev_ctl *dev = (const struct crpc_mlx5_dev_ctl *)(const void *)base;
+	const struct crpc_mlx5_dev *dev = crpc_mlx5_dev(base);
 
 	fprintf(out,
 		"cq: %u read, %u entries, %u of %u set aside; %" PRIu64 " doorbells, %" PRIu64
 		" WQEs, %" PRIu64 " polls, %" PRIu64 " of them empty\n",
-		dev->dp.cq.ci, dev->dp.cq.mask + 1, dev->dp.ib.cq_used, dev->dp.ib.cq_depth,
+		dev->cq.ci, dev->cq.mask + 1, dev->ib.cq_used, dev->ib.cq_depth,
 		base->stats.doorbells, base->stats.wqes, base->stats.polls,
 		base->stats.empty_polls);
-	for (const struct crpc_ib_qp *qp = dev->dp.ib.qps; qp != NULL; qp = qp->next)
-		crpc_mlx5_queue_dump(&crpc_mlx5_qp_of(qp)->dp, out);
+	for (const struct crpc_ib_qp *qp = dev->ib.qps; qp != NULL; qp = qp->next)
+		crpc_mlx5_queue_dump(crpc_mlx5_qp(qp), out);
 }

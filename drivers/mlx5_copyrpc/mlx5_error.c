@@ -42,7 +42,7 @@ crpc_mlx5_syndrome_find(uint8_t number)
 crpc_noinline void
 crpc_mlx5_cqe_fault(struct crpc_mlx5_qp *qp, const char *why)
 {
-	struct crpc_mlx5_dci *dci = crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp);
+	struct crpc_mlx5_dci *dci = crpc_container_of(qp, struct crpc_mlx5_dci, qp);
 
 	if (qp->ib.kind != CRPC_IB_DCI)
 		crpc_ib_fault(&qp->ib, -EIO, 0, why);
@@ -111,7 +111,7 @@ crpc_mlx5_error_take(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp,
 	dev->ib.base.stats.error_cqes++;
 	if (qp->ib.kind == CRPC_IB_DCI)
 		return crpc_mlx5_dci_error(
-			dev, crpc_container_of(qp, struct crpc_mlx5_dci, qp.dp), cqe, out);
+			dev, crpc_container_of(qp, struct crpc_mlx5_dci, qp), cqe, out);
 	crpc_mlx5_error_log(qp, sq, cqe);
 	/* A target may go on after an error, and one of a datagram that is sent stops the send
 	 * queue only (SQER). A queue pair does not go on. */

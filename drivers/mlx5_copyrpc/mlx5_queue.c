@@ -27,11 +27,11 @@ static const struct shape {
 	uint64_t ops;
 	enum ibv_qp_state first; /* The state in which it is made. */
 	/* Memory of its own, once its queues are known; NULL: none. 0 or -errno. */
-	int (*memory_init)(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw);
+	int (*memory_init)(struct crpc_mlx5_qp *qp, const struct mlx5dv_qp *raw);
 } shapes[] = {
 	[CRPC_IB_RC] =
 		{
-			.size = sizeof(struct crpc_mlx5_qp_ctl),
+			.size = sizeof(struct crpc_mlx5_qp),
 			.head = CRPC_MLX5_RC_HEAD,
 			.type = IBV_QPT_RC,
 			.ops = OPS_REMOTE,
@@ -48,7 +48,7 @@ static const struct shape {
 		},
 	[CRPC_IB_DC] =
 		{
-			.size = sizeof(struct crpc_mlx5_qp_ctl),
+			.size = sizeof(struct crpc_mlx5_qp),
 			.head = CRPC_MLX5_DC_HEAD,
 			.type = IBV_QPT_DRIVER,
 			.dc_type = MLX5DV_DCTYPE_DCT,
@@ -78,27 +78,26 @@ crpc_mlx5_wqebb_max(size_t head, uint32_t inline_max)
 
 /* The sizes of a queue pair, if there is room for it. */
 static int
-sizes_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, uint8_t kind,
+sizes_init(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, uint8_t kind,
 	const struct crpc_rdma_qp_conf *conf)
 {
 	size_t head = shapes[kind].head;
-	int rc =
-		crpc_ib_qp_init(&dev->dp.ib, &qp->dp.ib, kind, conf, CRPC_MLX5_INLINE_MAX_OF(head));
+	int rc = crpc_ib_qp_init(&dev->ib, &qp->ib, kind, conf, CRPC_MLX5_INLINE_MAX_OF(head));
 
 	if (rc != 0)
 		return rc;
-	qp->dp.bb_max = crpc_mlx5_wqebb_max(head, conf->inline_max);
+	qp->bb_max = crpc_mlx5_wqebb_max(head, conf->inline_max);
 	/* What fits behind the headers when a WQE uses all its blocks. */
-	qp->dp.ib.inline_max = (uint32_t)(qp->dp.bb_max * CRPC_MLX5_BB - head -
-		sizeof(struct mlx5_wqe_inl_data_seg));
+	qp->ib.inline_max =
+		(uint32_t)(qp->bb_max * CRPC_MLX5_BB - head - sizeof(struct mlx5_wqe_inl_data_seg));
 	return 0;
 }
 
 static int
-ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
+ibqp_create(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp)
 {
-	const struct shape *shape = &shapes[qp->dp.ib.kind];
-	bool sends = qp->dp.ib.kind != CRPC_IB_DC;
+	const struct shape *shape = &shapes[qp->ib.kind];
+	bool sends = qp->ib.kind != CRPC_IB_DC;
 	struct mlx5dv_qp_init_attr dv_attr = {
 		.comp_mask = (shape->dc_type != 0 ? MLX5DV_QP_INIT_ATTR_MASK_DC : 0) |
 			(sends ? MLX5DV_QP_INIT_ATTR_MASK_QP_CREATE_FLAGS : 0),
@@ -108,30 +107,30 @@ ibqp_create(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 	};
 	struct ibv_qp_init_attr_ex attr = {
 		.qp_type = shape->type,
-		.send_cq = dev->cq,
-		.recv_cq = dev->cq,
+		.send_cq = dev->ib.cq,
+		.recv_cq = dev->ib.cq,
 		.srq = qp->srq,
 		.comp_mask = IBV_QP_INIT_ATTR_PD,
-		.pd = dev->dp.ib.pd,
+		.pd = dev->ib.pd,
 	};
 
 	if (sends) {
 		attr.cap = (struct ibv_qp_cap){
-			.max_send_wr = qp->dp.ib.depth,
-			.max_recv_wr = qp->dp.ib.rq_depth,
+			.max_send_wr = qp->ib.depth,
+			.max_recv_wr = qp->ib.rq_depth,
 			.max_send_sge = CRPC_RDMA_SGE_MAX,
-			.max_recv_sge = qp->dp.ib.rq_depth != 0,
-			.max_inline_data = qp->dp.ib.inline_max,
+			.max_recv_sge = qp->ib.rq_depth != 0,
+			.max_inline_data = qp->ib.inline_max,
 		};
 		/* Without these rdma-core sizes the ring for memory window binds: twice as
 		 * large. */
 		attr.comp_mask |= IBV_QP_INIT_ATTR_SEND_OPS_FLAGS;
 		attr.send_ops_flags = shape->ops;
 	} else {
-		dv_attr.dc_init_attr.dct_access_key = qp->dp.ib.key;
+		dv_attr.dc_init_attr.dct_access_key = qp->ib.key;
 	}
-	qp->dp.ib.ibqp = mlx5dv_create_qp(dev->dp.ib.context, &attr, &dv_attr);
-	return qp->dp.ib.ibqp != NULL ? 0 : crpc_ib_errno(crpc_ib_kind_name(qp->dp.ib.kind));
+	qp->ib.ibqp = mlx5dv_create_qp(dev->ib.context, &attr, &dv_attr);
+	return qp->ib.ibqp != NULL ? 0 : crpc_ib_errno(crpc_ib_kind_name(qp->ib.kind));
 }
 
 void
@@ -186,28 +185,28 @@ crpc_mlx5_table_add(struct crpc_mlx5_table *t, struct crpc_mlx5_qp *qp)
 }
 
 void
-crpc_mlx5_table_fill(struct crpc_mlx5_dev_ctl *dev)
+crpc_mlx5_table_fill(struct crpc_mlx5_dev *dev)
 {
-	struct crpc_mlx5_table *t = &dev->dp.table;
+	struct crpc_mlx5_table *t = &dev->table;
 
 	memset(t->slot, 0, (t->mask + 1) * sizeof(*t->slot));
-	for (const struct crpc_ib_qp *qp = dev->dp.ib.qps; qp != NULL; qp = qp->next) {
+	for (const struct crpc_ib_qp *qp = dev->ib.qps; qp != NULL; qp = qp->next) {
 		if (qp->ibqp != NULL && qp->state != CRPC_IB_RETIRED)
-			crpc_mlx5_table_add(t, &crpc_mlx5_qp_of(qp)->dp);
+			crpc_mlx5_table_add(t, crpc_mlx5_qp(qp));
 	}
 }
 
 static int
-list_add(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
+list_add(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp)
 {
-	struct crpc_mlx5_slot *old = dev->dp.table.slot;
+	struct crpc_mlx5_slot *old = dev->table.slot;
 
-	if (2 * (dev->dp.ib.num_qps + 1) > dev->dp.table.mask + 1) {
-		if (crpc_mlx5_table_init(&dev->dp.table, dev->dp.ib.num_qps + 1) != 0)
+	if (2 * (dev->ib.num_qps + 1) > dev->table.mask + 1) {
+		if (crpc_mlx5_table_init(&dev->table, dev->ib.num_qps + 1) != 0)
 			return -ENOMEM;
 		free(old);
 	}
-	crpc_ib_qp_add(&dev->dp.ib, &qp->dp.ib);
+	crpc_ib_qp_add(&dev->ib, &qp->ib);
 	crpc_mlx5_table_fill(dev);
 	return 0;
 }
@@ -215,7 +214,7 @@ list_add(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
 bool
 crpc_mlx5_objects_free(struct crpc_ib_qp *ib)
 {
-	struct crpc_mlx5_qp_ctl *qp = crpc_mlx5_qp_of(ib);
+	struct crpc_mlx5_qp *qp = crpc_mlx5_qp(ib);
 
 	if (!crpc_ib_qp_destroy(ib))
 		return false;
@@ -226,31 +225,31 @@ crpc_mlx5_objects_free(struct crpc_ib_qp *ib)
 	if (qp->mr != NULL)
 		ibv_dereg_mr(qp->mr);
 	free(qp->memory);
-	free(qp->dp.own.sent);
+	free(qp->own.sent);
 	free(qp);
 	return true;
 }
 
 void
-crpc_mlx5_qp_end(struct crpc_mlx5_qp_ctl *qp)
+crpc_mlx5_qp_end(struct crpc_mlx5_qp *qp)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.ib.base.dev);
-	uint32_t qpn = qp->dp.ib.qpn, share = qp->dp.ib.cq_share;
-	bool had_number = qp->dp.ib.ibqp != NULL;
+	struct crpc_mlx5_dev *dev = crpc_mlx5_dev(qp->ib.base.dev);
+	uint32_t qpn = qp->ib.qpn, share = qp->ib.cq_share;
+	bool had_number = qp->ib.ibqp != NULL;
 
-	crpc_ib_qp_remove(&dev->dp.ib, &qp->dp.ib);
+	crpc_ib_qp_remove(&dev->ib, &qp->ib);
 	/* The number of one that was destroyed before may be another one's by now. */
-	if (crpc_mlx5_objects_free(&qp->dp.ib)) {
-		dev->dp.ib.cq_used -= share;
+	if (crpc_mlx5_objects_free(&qp->ib)) {
+		dev->ib.cq_used -= share;
 		if (had_number)
-			crpc_mlx5_cq_forget(&dev->dp.cq, qpn);
+			crpc_mlx5_cq_forget(&dev->cq, qpn);
 	}
 	crpc_mlx5_table_fill(dev);
 }
 
 /* The register of a QP; several QPs may have been given the same one. */
 static struct crpc_mlx5_bf *
-bf_get(struct crpc_mlx5_dev_ctl *dev, void *reg, uint32_t size)
+bf_get(struct crpc_mlx5_dev *dev, void *reg, uint32_t size)
 {
 	struct crpc_mlx5_bf *bf;
 
@@ -266,25 +265,25 @@ bf_get(struct crpc_mlx5_dev_ctl *dev, void *reg, uint32_t size)
 	return bf;
 }
 
-/* Takes the send ring and the receive queue of qp->dp.ib.ibqp over from rdma-core. */
+/* Takes the send ring and the receive queue of qp->ib.ibqp over from rdma-core. */
 static int
-queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, struct mlx5dv_qp *raw)
+queues_init(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp, struct mlx5dv_qp *raw)
 {
-	struct mlx5dv_obj obj = {.qp = {.in = qp->dp.ib.ibqp, .out = raw}};
-	uint32_t blocks = qp->dp.ib.depth * qp->dp.bb_max;
-	struct crpc_mlx5_sq *sq = &qp->dp.own;
+	struct mlx5dv_obj obj = {.qp = {.in = qp->ib.ibqp, .out = raw}};
+	uint32_t blocks = qp->ib.depth * qp->bb_max;
+	struct crpc_mlx5_sq *sq = &qp->own;
 
 	if (mlx5dv_init_obj(&obj, MLX5DV_OBJ_QP) != 0 || raw->sq.stride != CRPC_MLX5_BB ||
 		!crpc_is_pow2(raw->sq.wqe_cnt) || raw->sq.wqe_cnt < blocks ||
 		raw->sq.wqe_cnt > CRPC_MLX5_BLOCKS_MAX ||
-		(qp->dp.ib.rq_depth != 0 &&
-			(!crpc_is_pow2(raw->rq.wqe_cnt) || raw->rq.wqe_cnt < qp->dp.ib.rq_depth ||
+		(qp->ib.rq_depth != 0 &&
+			(!crpc_is_pow2(raw->rq.wqe_cnt) || raw->rq.wqe_cnt < qp->ib.rq_depth ||
 				raw->rq.stride < sizeof(struct mlx5_wqe_data_seg))))
 		return crpc_fail(-EINVAL,
 			"queue pair: rdma-core gave %u send blocks of %u and %u receives of %u "
 			"bytes, needed are %u of 64 and %u: use shorter queues",
 			raw->sq.wqe_cnt, raw->sq.stride, raw->rq.wqe_cnt, raw->rq.stride, blocks,
-			qp->dp.ib.rq_depth);
+			qp->ib.rq_depth);
 	sq->bf = bf_get(dev, raw->bf.reg, raw->bf.size);
 	sq->sent = calloc(raw->sq.wqe_cnt, sizeof(*sq->sent));
 	if (sq->bf == NULL || sq->sent == NULL)
@@ -293,55 +292,54 @@ queues_init(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp, struct m
 	sq->end = sq->buf + (size_t)raw->sq.wqe_cnt * CRPC_MLX5_BB;
 	sq->bb_mask = raw->sq.wqe_cnt - 1;
 	sq->dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_SND_DBR];
-	sq->qpn_shl8 = qp->dp.ib.ibqp->qp_num << 8;
-	sq->signal_every = qp->dp.ib.signal_every;
-	if (qp->dp.ib.kind == CRPC_IB_DCI) {
+	sq->qpn_shl8 = qp->ib.ibqp->qp_num << 8;
+	sq->signal_every = qp->ib.signal_every;
+	if (qp->ib.kind == CRPC_IB_DCI) {
 		/* Some blocks are kept free, so the ring does not hold as many of the largest. */
 		sq->reserved = DRAIN_BLOCKS;
 		sq->signal_every = CRPC_MLX5_DCI_SIGNAL_EVERY;
 	}
-	qp->dp.rq.dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_RCV_DBR];
-	if (shapes[qp->dp.ib.kind].memory_init != NULL)
-		return shapes[qp->dp.ib.kind].memory_init(qp, raw);
+	qp->rq.dbrec = (_Atomic uint32_t *)(void *)&raw->dbrec[MLX5_RCV_DBR];
+	if (shapes[qp->ib.kind].memory_init != NULL)
+		return shapes[qp->ib.kind].memory_init(qp, raw);
 	crpc_mlx5_rq_prefill(CRPC_IB_RC, NULL, raw->rq.buf, raw->rq.wqe_cnt, raw->rq.stride);
 	return 0;
 }
 
 /* Moves it to its first state of use, and adds it to the device's. */
 static int
-qp_start(struct crpc_mlx5_dev_ctl *dev, struct crpc_mlx5_qp_ctl *qp)
+qp_start(struct crpc_mlx5_dev *dev, struct crpc_mlx5_qp *qp)
 {
-	struct ibv_qp_attr attr = crpc_ib_attr(&dev->dp.ib, qp->dp.ib.psn, qp->dp.ib.key);
-	int rc = crpc_ib_move(qp->dp.ib.kind, qp->dp.ib.ibqp, &attr, IBV_QPS_INIT);
+	struct ibv_qp_attr attr = crpc_ib_attr(&dev->ib, qp->ib.psn, qp->ib.key);
+	int rc = crpc_ib_move(qp->ib.kind, qp->ib.ibqp, &attr, IBV_QPS_INIT);
 
-	if (rc == 0 && qp->dp.ib.kind <= CRPC_IB_UD)
+	if (rc == 0 && qp->ib.kind <= CRPC_IB_UD)
 		crpc_mlx5_rq_start(qp);
 	if (rc == 0)
-		rc = crpc_ib_move(
-			qp->dp.ib.kind, qp->dp.ib.ibqp, &attr, shapes[qp->dp.ib.kind].first);
+		rc = crpc_ib_move(qp->ib.kind, qp->ib.ibqp, &attr, shapes[qp->ib.kind].first);
 	if (rc != 0)
 		return rc;
 	/* A DC target has its number only now. */
-	qp->dp.ib.qpn = qp->dp.ib.ibqp->qp_num;
+	qp->ib.qpn = qp->ib.ibqp->qp_num;
 	if (attr.qp_state == IBV_QPS_RTS)
-		qp->dp.ib.state = CRPC_IB_READY;
+		qp->ib.state = CRPC_IB_READY;
 	return list_add(dev, qp);
 }
 
-struct crpc_mlx5_qp_ctl *
-crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, uint8_t kind, const struct crpc_rdma_qp_conf *conf)
+struct crpc_mlx5_qp *
+crpc_mlx5_qp_make(struct crpc_mlx5_dev *dev, uint8_t kind, const struct crpc_rdma_qp_conf *conf)
 {
 	size_t size = crpc_align_up(shapes[kind].size, CRPC_CACHE_GUARD);
-	struct crpc_mlx5_qp_ctl *qp = aligned_alloc(CRPC_CACHE_GUARD, size);
+	struct crpc_mlx5_qp *qp = aligned_alloc(CRPC_CACHE_GUARD, size);
 	struct mlx5dv_qp raw = {0};
 	int rc;
 
 	if (qp == NULL)
 		return NULL;
 	memset(qp, 0, size);
-	qp->dp.sq = &qp->dp.own;
+	qp->sq = &qp->own;
 	if (kind == CRPC_IB_UD || kind == CRPC_IB_DCI)
-		qp->dp.rq.state = CRPC_MLX5_RQ_NO_IMM;
+		qp->rq.state = CRPC_MLX5_RQ_NO_IMM;
 	rc = sizes_init(dev, qp, kind, conf);
 	if (rc == 0 && kind == CRPC_IB_DC)
 		rc = crpc_mlx5_srq_init(dev, qp);
@@ -353,20 +351,20 @@ crpc_mlx5_qp_make(struct crpc_mlx5_dev_ctl *dev, uint8_t kind, const struct crpc
 		rc = qp_start(dev, qp);
 	if (rc == 0)
 		return qp;
-	crpc_mlx5_objects_free(&qp->dp.ib);
+	crpc_mlx5_objects_free(&qp->ib);
 	return crpc_null(rc);
 }
 
 void
-crpc_mlx5_rq_start(struct crpc_mlx5_qp_ctl *qp)
+crpc_mlx5_rq_start(struct crpc_mlx5_qp *qp)
 {
-	qp->dp.rq.posted = qp->dp.ib.rq_depth;
-	crpc_mlx5_dev_ctl(qp->dp.ib.base.dev)->dp.ib.base.stats.recv_posted += qp->dp.ib.rq_depth;
-	crpc_store_release(qp->dp.rq.dbrec, htobe32(qp->dp.ib.rq_depth & CRPC_MLX5_WQE_CTR_MASK));
+	qp->rq.posted = qp->ib.rq_depth;
+	crpc_mlx5_dev(qp->ib.base.dev)->ib.base.stats.recv_posted += qp->ib.rq_depth;
+	crpc_store_release(qp->rq.dbrec, htobe32(qp->ib.rq_depth & CRPC_MLX5_WQE_CTR_MASK));
 }
 
 int
-crpc_mlx5_av_get(const struct crpc_mlx5_dev_ctl *dev, struct ibv_ah *ah,
+crpc_mlx5_av_get(const struct crpc_mlx5_dev *dev, struct ibv_ah *ah,
 	const struct crpc_ib_addr *peer, struct mlx5_wqe_av *av, bool *full)
 {
 	struct mlx5dv_ah raw = {0};
@@ -378,7 +376,7 @@ crpc_mlx5_av_get(const struct crpc_mlx5_dev_ctl *dev, struct ibv_ah *ah,
 	memcpy(av, raw.av, sizeof(*av));
 	/* A global route needs all, which on Ethernet each is, without the bit; rdma-core sets the
 	 * other bit where the card knows the long form only. */
-	*full = dev->dp.ib.port_attr.link_layer == IBV_LINK_LAYER_ETHERNET ||
+	*full = dev->ib.port_attr.link_layer == IBV_LINK_LAYER_ETHERNET ||
 		((be32toh(av->grh_gid_fl) & AV_GRH) |
 			(be32toh(av->dqp_dct) & MLX5_EXTENDED_UD_AV)) != 0;
 	av->dqp_dct = htobe32(peer->qpn | MLX5_EXTENDED_UD_AV);
@@ -390,7 +388,7 @@ void
 crpc_mlx5_qp_to_error(struct crpc_ib_qp *qp)
 {
 	if (qp->kind == CRPC_IB_DC)
-		crpc_mlx5_dct_end(crpc_mlx5_qp_of(qp));
+		crpc_mlx5_dct_end(crpc_mlx5_qp(qp));
 	else
 		crpc_ib_to_error(qp);
 }

@@ -92,9 +92,9 @@ queue_fill(void *to, void *of, uint32_t i)
 	if (ib == NULL)
 		return false;
 	walk->next = ib->next;
-	queue_report(&crpc_mlx5_qp_of(ib)->dp, out);
+	queue_report(crpc_mlx5_qp(ib), out);
 	if (ib->qpn == walk->box->want)
-		crpc_mlx5_newest_text(&crpc_mlx5_qp_of(ib)->dp, out->newest, sizeof(out->newest));
+		crpc_mlx5_newest_text(crpc_mlx5_qp(ib), out->newest, sizeof(out->newest));
 	return true;
 }
 
@@ -119,9 +119,9 @@ static struct crpc_tel_rpc tel_rpc = {.library = "mlx5_copyrpc",
 	.ep_more = queue_more};
 
 int
-crpc_mlx5_tel_open(struct crpc_mlx5_dev_ctl *dev)
+crpc_mlx5_tel_open(struct crpc_mlx5_dev *dev)
 {
-	return crpc_tel_rpc_open(&dev->dp.tel, &dev->dp.ib.attention, CRPC_RDMA_QPS_MAX);
+	return crpc_tel_rpc_open(&dev->tel, &dev->ib.attention, CRPC_RDMA_QPS_MAX);
 }
 
 void
@@ -138,25 +138,25 @@ crpc_mlx5_queue_dump(const struct crpc_mlx5_qp *qp, FILE *out)
 }
 
 crpc_noinline void
-crpc_mlx5_tel_answer(struct crpc_mlx5_dev *dp)
+crpc_mlx5_tel_answer(struct crpc_mlx5_dev *dev)
 {
-	struct walk walk = {.next = dp->ib.qps, .box = dp->tel};
-	struct tel_dev dev = {.stats = dp->ib.base.stats,
-		.regions = dp->ib.num_mrs,
-		.addresses = dp->ib.num_ahs,
-		.cq_entries = dp->cq.mask + 1,
-		.cq_depth = dp->ib.cq_depth,
-		.cq_set_aside = dp->ib.cq_used,
-		.cq_read = dp->cq.ci};
+	struct walk walk = {.next = dev->ib.qps, .box = dev->tel};
+	struct tel_dev tel = {.stats = dev->ib.base.stats,
+		.regions = dev->ib.num_mrs,
+		.addresses = dev->ib.num_ahs,
+		.cq_entries = dev->cq.mask + 1,
+		.cq_depth = dev->ib.cq_depth,
+		.cq_set_aside = dev->ib.cq_used,
+		.cq_read = dev->cq.ci};
 
-	crpc_rdma_info_get(&dp->ib.base, &dev.info);
-	dev.port = dev.info.port;
-	dev.lid = dev.info.lid;
-	dev.mtu = dev.info.mtu;
-	dev.inline_max = dev.info.inline_max;
-	for (const struct crpc_ib_qp *qp = dp->ib.qps; qp != NULL; qp = qp->next)
-		dev.queue_pairs++;
-	crpc_tel_rpc_answer(dp->tel, &walk, &dev, CRPC_RDMA_QPS_MAX);
+	crpc_rdma_info_get(&dev->ib.base, &tel.info);
+	tel.port = tel.info.port;
+	tel.lid = tel.info.lid;
+	tel.mtu = tel.info.mtu;
+	tel.inline_max = tel.info.inline_max;
+	for (const struct crpc_ib_qp *qp = dev->ib.qps; qp != NULL; qp = qp->next)
+		tel.queue_pairs++;
+	crpc_tel_rpc_answer(dev->tel, &walk, &tel, CRPC_RDMA_QPS_MAX);
 }
 
 static int

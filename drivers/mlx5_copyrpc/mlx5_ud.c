@@ -15,15 +15,15 @@
 
 /* Receive buffers for the whole ring, registered, and named by its WQEs. */
 int
-crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *raw)
+crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp *qp, const struct mlx5dv_qp *raw)
 {
-	struct crpc_mlx5_dev_ctl *dev = crpc_mlx5_dev_ctl(qp->dp.ib.base.dev);
+	struct crpc_mlx5_dev *dev = crpc_mlx5_dev(qp->ib.base.dev);
 	struct crpc_mlx5_ud *ud = crpc_container_of(qp, struct crpc_mlx5_ud, qp);
 
-	qp->dp.rq.ud = ud;
-	ud->mtu = 128u << dev->dp.ib.mtu;
+	qp->rq.ud = ud;
+	ud->mtu = 128u << dev->ib.mtu;
 	ud->mask = raw->rq.wqe_cnt - 1;
-	ud->buf = qp->memory = crpc_ib_buffers_make(&dev->dp.ib, raw->rq.wqe_cnt, &qp->mr);
+	ud->buf = qp->memory = crpc_ib_buffers_make(&dev->ib, raw->rq.wqe_cnt, &qp->mr);
 	if (ud->buf == NULL)
 		return -ENOMEM;
 	ud->lkey = qp->mr->lkey;
@@ -35,7 +35,7 @@ crpc_mlx5_ud_memory_init(struct crpc_mlx5_qp_ctl *qp, const struct mlx5dv_qp *ra
 void
 crpc_mlx5_ud_forget(struct crpc_mlx5_ud *ud)
 {
-	struct crpc_mlx5_ud **at = &crpc_mlx5_dev_ctl(ud->qp.dp.ib.base.dev)->dp.held;
+	struct crpc_mlx5_ud **at = &crpc_mlx5_dev(ud->qp.ib.base.dev)->held;
 
 	while (*at != NULL && *at != ud)
 		at = &(*at)->next_held;
@@ -52,7 +52,7 @@ crpc_mlx5_ah_create(struct crpc_rdma_qp *ud, const uint8_t bytes[CRPC_RDMA_ADDR_
 
 	if (ah == NULL)
 		return NULL;
-	if (crpc_mlx5_av_get(crpc_mlx5_dev_ctl(ud->dev), ah->ib.ibah, &peer, &ah->av, &full) != 0) {
+	if (crpc_mlx5_av_get(crpc_mlx5_dev(ud->dev), ah->ib.ibah, &peer, &ah->av, &full) != 0) {
 		crpc_ib_ah_free(&ah->ib.base);
 		return crpc_null(-EHOSTUNREACH);
 	}

@@ -164,7 +164,7 @@ crpc_mlx5_dgram_req(const struct crpc_mlx5_ud *ud, const struct crpc_rdma_wr *wr
 		.av_len = sizeof(ah->av),
 		.sge = wr->sge,
 		.num_sge = wr->num_sge,
-		.inline_max = ud->qp.dp.ib.inline_max,
+		.inline_max = ud->qp.ib.inline_max,
 	};
 }
 

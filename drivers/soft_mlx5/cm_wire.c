@@ -231,12 +231,7 @@ msg_is_valid(struct cm_id *id, const struct cm_msg *msg, ssize_t n)
 static bool
 is_own_user(int fd)
 {
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
-
-	return is_tcp() ||
-		(getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
-			peer.uid == geteuid());
+	return is_tcp() || sm_is_own_user(fd);
 }
 
 /* ---- what ends an attempt or a connection ---- */

@@ -298,7 +298,7 @@ uv_open(int n, int flags)
 	}
 	pthread_mutex_init(&ctx->lock, NULL);
 	ctx->device = n;
-	ctx->port_events = (struct uv_events){.ctx = ctx, .element = 1};
+	ctx->port.async = (struct uv_events){.ctx = ctx, .element = 1};
 	ctx->undriven = sm_progress_mode() == SM_PROGRESS_STEP;
 	ctx->file.kind = SM_FILE_DEVICE;
 	ctx->file.release = release_device;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "control.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <pthread.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,16 +15,13 @@
 
 #include "progress.h"
 #include "say.h"
-#include "sysfs.h"
 #include "uverbs.h"
 
 #define QUESTION_MAX 512
-#define PREFIX       "ctl."
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t users;    /* Open contexts. */
 static int listener = -1; /* The thread's; it closes it. */
-static struct sockaddr_un address;
 
 /* ---- answers ---- */
 
@@ -107,45 +103,30 @@ answer(char *line, FILE *out)
 
 /* ---- the thread ---- */
 
-/* A line of at most QUESTION_MAX bytes; false: it did not come. */
-static bool
-question_read(int fd, char line[QUESTION_MAX])
-{
-	size_t used = 0;
-	ssize_t n;
-
-	while (used < QUESTION_MAX - 1) {
-		n = recv(fd, line + used, QUESTION_MAX - 1 - used, 0);
-		if (n <= 0)
-			return false;
-		used += (size_t)n;
-		line[used] = '\0';
-		if (memchr(line, '\n', used) != NULL)
-			return true;
-	}
-	return false;
-}
-
 void
 sm_control_serve(int fd)
 {
 	struct timeval limit = {.tv_sec = 1};
 	char line[QUESTION_MAX], *text = NULL;
+	FILE *in = fdopen(fd, "r"), *out = NULL;
 	size_t len = 0;
-	FILE *out;
 
+	if (in == NULL) {
+		close(fd);
+		return;
+	}
 	/* Who asks and then sleeps must not keep others waiting. */
 	(void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
 	(void)setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
-	if (!question_read(fd, line))
-		return;
-	out = open_memstream(&text, &len);
-	if (out == NULL)
-		return;
-	answer(line, out);
-	if (fclose(out) == 0) /* Who went, or does not read, gets none of it: its loss. */
-		(void)send(fd, text, len, MSG_NOSIGNAL);
+	if (fgets(line, sizeof(line), in) != NULL && strchr(line, '\n') != NULL)
+		out = open_memstream(&text, &len);
+	if (out != NULL) {
+		answer(line, out);
+		if (fclose(out) == 0) /* Who went, or does not read, gets none of it: its loss. */
+			(void)send(fd, text, len, MSG_NOSIGNAL);
+	}
 	free(text);
+	fclose(in);
 }
 
 static void *
@@ -161,8 +142,10 @@ serve_all(void *arg)
 			nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
 			continue;
 		}
-		sm_control_serve(fd);
-		close(fd);
+		if (sm_is_own_user(fd))
+			sm_control_serve(fd);
+		else
+			close(fd);
 	}
 	close(own);
 	return NULL;
@@ -170,65 +153,19 @@ serve_all(void *arg)
 
 /* ---- the socket ---- */
 
-/* The folder that is the user's alone: the device tree lies in it. */
-static bool
-folder(char *dir, size_t size)
-{
-	const char *root = sm_sysfs_root();
-
-	return root != NULL &&
-		snprintf(dir, size, "%.*s", (int)(strrchr(root, '/') - root), root) < (int)size;
-}
-
-/* False, with errno, if the name is too long for a socket. */
-static bool
-name_make(struct sockaddr_un *a, const char *dir, const char *file)
-{
-	int n;
-
-	memset(a, 0, sizeof(*a));
-	a->sun_family = AF_UNIX;
-	n = snprintf(a->sun_path, sizeof(a->sun_path), "%s/%s", dir, file);
-	errno = ENAMETOOLONG;
-	return n > 0 && (size_t)n < sizeof(a->sun_path);
-}
-
-/* Sockets without a listener: their processes ended without closing the device. */
-static void
-sweep(const char *dir)
-{
-	struct sockaddr_un a;
-	struct dirent *e;
-	DIR *d = opendir(dir);
-	int fd;
-
-	if (d == NULL)
-		return;
-	while ((e = readdir(d)) != NULL) {
-		if (strncmp(e->d_name, PREFIX, sizeof(PREFIX) - 1) != 0 ||
-				!name_make(&a, dir, e->d_name))
-			continue;
-		fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-		if (fd < 0)
-			break;
-		if (connect(fd, (const struct sockaddr *)&a, sizeof(a)) != 0 &&
-				errno == ECONNREFUSED)
-			unlink(a.sun_path);
-		close(fd);
-	}
-	closedir(d);
-}
-
+/* An abstract name goes with the process, however it ends; the one before is in use until the
+ * thread has closed it. */
 static int
-listen_at(const struct sockaddr_un *a)
+socket_listen(void)
 {
+	static uint32_t serial;
 	int fd = sm_fd_hide(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), err;
+	struct sockaddr_un name = {.sun_family = AF_UNIX};
+	socklen_t len = offsetof(struct sockaddr_un, sun_path) + 1;
 
-	if (fd < 0)
-		return -1;
-	(void)fchmod(fd, 0600); /* Linux makes the file with these. */
-	unlink(a->sun_path); /* Of a dead process with our number. */
-	if (bind(fd, (const struct sockaddr *)a, sizeof(*a)) == 0 && listen(fd, 16) == 0)
+	len += (socklen_t)snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
+		"soft_mlx5.%u.ctl.%d.%u", (unsigned int)geteuid(), (int)getpid(), serial++);
+	if (fd < 0 || (bind(fd, (const struct sockaddr *)&name, len) == 0 && listen(fd, 16) == 0))
 		return fd;
 	err = errno;
 	close(fd);
@@ -239,25 +176,16 @@ listen_at(const struct sockaddr_un *a)
 static void
 socket_make(void)
 {
-	char dir[PATH_MAX], file[32];
-	int fd;
+	int fd = socket_listen();
 
-	snprintf(file, sizeof(file), PREFIX "%d", (int)getpid());
-	if (!folder(dir, sizeof(dir)))
-		return;
-	sweep(dir);
-	fd = name_make(&address, dir, file) ? listen_at(&address) : -1;
-	if (fd < 0) {
-		sm_complain("no control socket %s/%s: %s; soft-mlx5 stat and faults do not see "
-			    "this process", dir, file, strerror(errno));
-		return;
-	}
-	if (sm_thread_start(serve_all, (void *)(intptr_t)fd, "soft_mlx5_ctl") != 0) {
-		unlink(address.sun_path);
+	if (fd < 0)
+		sm_complain("no control socket: %s; soft-mlx5 stat and faults do not see this "
+			    "process",
+			strerror(errno));
+	else if (sm_thread_start(serve_all, (void *)(intptr_t)fd, "soft_mlx5_ctl") == 0)
+		listener = fd;
+	else
 		close(fd);
-		return;
-	}
-	listener = fd;
 }
 
 static bool
@@ -282,7 +210,6 @@ sm_control_close(void)
 {
 	pthread_mutex_lock(&lock);
 	if (--users == 0 && listener >= 0) {
-		unlink(address.sun_path);
 		shutdown(listener, SHUT_RDWR); /* accept() fails, the thread closes it and ends. */
 		listener = -1;
 	}

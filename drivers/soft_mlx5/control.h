@@ -6,10 +6,11 @@
  * @file
  * The control socket of a process: counters, faults and state while a program runs.
  *
- *     <folder>/soft_mlx5-<uid>/ctl.<pid>      0600, in a folder of the user's alone
+ *     @soft_mlx5.<uid>.ctl.<pid>.<n>      the n-th of the process
  *
- * <folder> is where the device tree lies (SOFT_MLX5_DIR, sysfs.h). A stream socket, one question
- * each: a line of words, answered by a line "ok" or "error: ..." and then the text, up to the end.
+ * A stream socket with an abstract name, in the network namespace of the process; who is another
+ * user is not heard. One question each: a line of words, answered by a line "ok" or "error: ..."
+ * and then the text, up to the end.
  *
  *     stat NET                    JSON: a list of one object per context: counters, and where its
  *                                 queues stand; calls: polls by which the program drove it
@@ -21,15 +22,14 @@
  * nothing.
  *
  * A thread of its own sleeps in accept() and costs nothing else: questions are answered also by a
- * program that drives nothing. In step mode there is none, nor with SOFT_MLX5_CONTROL=off. Sockets
- * of dead processes go when the next process opens a device.
+ * program that drives nothing. In step mode there is none, nor with SOFT_MLX5_CONTROL=off.
  */
 
 /** A context was opened: have a socket. */
 void sm_control_open(void);
 /** A context was closed: with the last one the socket goes. */
 void sm_control_close(void);
-/** Read the question of a connection and answer it, as the thread does. */
+/** Read the question of a connection, answer it and close it, as the thread does. */
 void sm_control_serve(int fd);
 /** In a forked child, which has neither socket nor thread. */
 void sm_control_fork_child(void);

@@ -163,14 +163,6 @@ uv_async_event(void *user, enum ibv_event_type type)
 		event_send(q->async.ctx->async, &q->async, msg);
 }
 
-void
-uv_port_event(struct uv_ctx *ctx, enum ibv_event_type type)
-{
-	struct uv_queue port = {.async = {.ctx = ctx, .element = ctx->port_events.element}};
-
-	uv_async_event(&port, type);
-}
-
 uint32_t
 uv_events_read(struct uv_chan *chan, struct uv_events *events)
 {

@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "real.h"
@@ -155,6 +156,15 @@ sm_file_closed(int fd)
 	if (file != NULL)
 		release(file);
 	errno = saved;
+}
+
+bool
+sm_is_own_user(int fd)
+{
+	struct ucred peer;
+	socklen_t len = sizeof(peer);
+
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
 void

@@ -85,6 +85,9 @@ LIST_HEAD(sm_files, sm_file);
 extern struct sm_files sm_files; /**< Under the files lock. */
 extern pthread_mutex_t sm_files_lock;
 
+/** Whether the peer of a Unix socket is a process of the same user. */
+bool sm_is_own_user(int fd);
+
 /** In a forked child: files belong to it from now on, and the lock is free. */
 void sm_files_fork_child(void);
 

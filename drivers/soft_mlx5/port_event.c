@@ -38,7 +38,7 @@ link_change(struct uv_ctx *const *list, uint32_t n, bool down)
 	for (uint32_t i = 0; i < n && err == 0; i++) {
 		sm_port_down((uint32_t)list[i]->device, down);
 		err = sm_nic_faults(uv_nic(list[i]), down ? "drop=1" : "");
-		uv_port_event(list[i], down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
+		uv_async_event(&list[i]->port, down ? IBV_EVENT_PORT_ERR : IBV_EVENT_PORT_ACTIVE);
 	}
 	return err;
 }
@@ -54,7 +54,7 @@ lid_change(struct uv_ctx *const *list, uint32_t n, const char *text)
 	sm_port_lid((uint16_t)lid);
 	for (uint32_t i = 0; i < n; i++) {
 		sm_nic_lid(uv_nic(list[i]), (uint16_t)lid);
-		uv_port_event(list[i], IBV_EVENT_LID_CHANGE);
+		uv_async_event(&list[i]->port, IBV_EVENT_LID_CHANGE);
 	}
 	return 0;
 }
@@ -66,7 +66,7 @@ device_fatal(struct uv_ctx *const *list, uint32_t n)
 
 	for (uint32_t i = 0; i < n && err == 0; i++) {
 		err = sm_nic_faults(uv_nic(list[i]), "dead=1");
-		uv_port_event(list[i], IBV_EVENT_DEVICE_FATAL);
+		uv_async_event(&list[i]->port, IBV_EVENT_DEVICE_FATAL);
 	}
 	return err;
 }

@@ -212,51 +212,36 @@ poll_cq(struct ibv_cq *cq, int n, struct ibv_wc *wc)
 }
 
 /*
- * An extended queue has its functions in itself, and no place of ours. So there is a wrapper for
- * each function that libmlx5 has for it, of which a program uses one or two.
+ * An extended queue has its functions in itself, and no place of ours: libmlx5's is kept with the
+ * context, which makes queues of one kind as a rule. Those of another kind the helper drives.
  */
-typedef int (*start_poll_fn)(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr);
-
-#define START_POLLS 8
-static start_poll_fn _Atomic start_polls[START_POLLS];
-
 static int
-start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr, start_poll_fn real)
+start_poll(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)
 {
 	struct uv_ctx *ctx = ctx_of(cq->context);
-	int err = real(cq, attr);
+	uv_start_poll_fn real;
+	int err;
 
-	return err == ENOENT && crpc_likely(ctx != NULL) && sm_progress_empty(ctx) ? real(cq, attr)
-										   : err;
+	if (crpc_unlikely(ctx == NULL))
+		return EINVAL;
+	real = crpc_load_acquire(&ctx->start_poll); /* A4 */
+	err = real(cq, attr);
+	return err == ENOENT && sm_progress_empty(ctx) ? real(cq, attr) : err;
 }
-
-#define EACH_START_POLL(X) X(0) X(1) X(2) X(3) X(4) X(5) X(6) X(7)
-#define START_POLL(n)                                                                              \
-	static int start_poll_##n(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr)             \
-	{                                                                                          \
-		return start_poll(cq, attr, crpc_load_acquire(&start_polls[n])); /* A4 */          \
-	}
-#define START_POLL_NAME(n) start_poll_##n,
-EACH_START_POLL(START_POLL)
 
 static struct ibv_cq_ex *
 hook_cq(struct ibv_cq_ex *cq)
 {
-	static const start_poll_fn wrappers[START_POLLS] = {EACH_START_POLL(START_POLL_NAME)};
+	struct uv_ctx *ctx = cq != NULL ? ctx_of(cq->context) : NULL;
+	uv_start_poll_fn known = NULL;
 
-	if (cq == NULL || cq->start_poll == NULL || sm_progress_mode() != SM_PROGRESS_HOOK)
+	if (ctx == NULL || cq->start_poll == NULL || sm_progress_mode() != SM_PROGRESS_HOOK)
 		return cq;
-	for (unsigned int i = 0; i < START_POLLS; i++) {
-		start_poll_fn known = NULL;
-
-		/* A4 pairs with this release. */
-		crpc_cas_acq_rel(&start_polls[i], &known, cq->start_poll);
-		if (known == NULL || known == cq->start_poll) {
-			cq->start_poll = wrappers[i];
-			break;
-		}
-	}
-	return cq; /* with more kinds than wrappers the helper drives it */
+	/* A4 pairs with this release. */
+	crpc_cas_acq_rel(&ctx->start_poll, &known, cq->start_poll);
+	if (known == NULL || known == cq->start_poll)
+		cq->start_poll = start_poll;
+	return cq;
 }
 
 static struct ibv_cq_ex *

@@ -154,9 +154,9 @@ walk_port(struct walk *w, int n)
 			guid_text(gid[h], be64toh(half[h]));
 		snprintf(name, sizeof(name), "gids/%u", i);
 		file(w, name, "%s:%s\n", gid[0], gid[1]);
-		/* A real IB port has these two only for entries in use; empty ones read as "". */
+		/* Without a type libibverbs takes an empty entry for an error. */
 		snprintf(name, sizeof(name), "gid_attrs/types/%u", i);
-		file(w, name, "%s", used ? types[port->gid[i].type] : "");
+		file(w, name, "%s", types[used ? port->gid[i].type : IBV_GID_TYPE_IB]);
 		snprintf(name, sizeof(name), "gid_attrs/ndevs/%u", i);
 		file(w, name, "%s%s", used ? port->netdev : "",
 				used && port->ethernet ? "\n" : "");

@@ -36,6 +36,14 @@ find_attr(const struct attrs *set, uint16_t id)
 	return NULL;
 }
 
+static uint64_t
+attr_value(const struct attrs *set, uint16_t id)
+{
+	const struct ib_uverbs_attr *attr = find_attr(set, id);
+
+	return attr != NULL && attr->len <= sizeof(attr->data) ? attr->data : 0;
+}
+
 /* Values of up to 8 bytes stand in the attribute itself. */
 static const void *
 attr_in(const struct ib_uverbs_attr *attr, uint32_t *len)
@@ -219,63 +227,6 @@ uar_destroy(struct uv_ctx *ctx, const struct attrs *set)
 		return EINVAL;
 	uar = uv_get(ctx, (uint32_t)handle->data, UV_UAR);
 	return uar != NULL ? uar_free(ctx, uar) : ENOENT;
-}
-
-/* ---- the GID table ---- */
-
-static uint64_t
-attr_value(const struct attrs *set, uint16_t id)
-{
-	const struct ib_uverbs_attr *attr = find_attr(set, id);
-
-	return attr != NULL && attr->len <= sizeof(attr->data) ? attr->data : 0;
-}
-
-static struct ib_uverbs_gid_entry
-gid_entry(const struct sm_port *port, uint32_t index)
-{
-	struct ib_uverbs_gid_entry entry = {.gid_index = index, .port_num = 1,
-			.gid_type = port->gid[index].type, .netdev_ifindex = port->ifindex};
-
-	memcpy(entry.gid, port->gid[index].raw, sizeof(port->gid[index].raw));
-	return entry;
-}
-
-static int
-query_gid_table(struct uv_ctx *ctx, const struct attrs *set)
-{
-	const struct sm_port *port = sm_port((uint32_t)ctx->device);
-	uint64_t size = attr_value(set, UVERBS_ATTR_QUERY_GID_TABLE_ENTRY_SIZE), n = port->ngids;
-	struct ib_uverbs_gid_entry entries[SM_GIDS];
-	int err;
-
-	for (uint32_t i = 0; i < n; i++)
-		entries[i] = gid_entry(port, i);
-	if (size != sizeof(entries[0]) ||
-			(uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_TABLE_FLAGS) != 0)
-		return EINVAL;
-	err = put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES, entries,
-		(uint32_t)n * sizeof(entries[0]));
-	if (err != 0)
-		return err;
-	return put_attr(set, UVERBS_ATTR_QUERY_GID_TABLE_RESP_NUM_ENTRIES, &n, sizeof(n));
-}
-
-static int
-query_gid_entry(struct uv_ctx *ctx, const struct attrs *set)
-{
-	const struct sm_port *port = sm_port((uint32_t)ctx->device);
-	struct ib_uverbs_gid_entry entry;
-	uint32_t index = (uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_ENTRY_GID_INDEX);
-
-	if ((uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_ENTRY_PORT) != 1 ||
-			index >= SM_GIDS ||
-			(uint32_t)attr_value(set, UVERBS_ATTR_QUERY_GID_ENTRY_FLAGS) != 0)
-		return EINVAL;
-	if (index >= port->ngids)
-		return ENODATA;
-	entry = gid_entry(port, index);
-	return put_attr(set, UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY, &entry, sizeof(entry));
 }
 
 /* ---- device commands: firmware's layout, of which fields are named as in mlx5_ifc.h ---- */
@@ -493,8 +444,6 @@ static const struct {
 	int (*fn)(struct uv_ctx *ctx, const struct attrs *set);
 } methods[] = {
 	{UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE, invoke_write},
-	{UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE, query_gid_table},
-	{UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY, query_gid_entry},
 	{MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC, uar_alloc},
 	{MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY, uar_destroy},
 	{MLX5_IB_OBJECT_DEVX, MLX5_IB_METHOD_DEVX_OTHER, devx_other},

@@ -53,6 +53,8 @@ typedef int (*uv_poll_fn)(struct ibv_cq *cq, int n, struct ibv_wc *wc);
 typedef struct ibv_cq_ex *(*uv_create_cq_fn)(
 		struct ibv_context *context, struct ibv_cq_init_attr_ex *attr);
 
+typedef int (*uv_start_poll_fn)(struct ibv_cq_ex *cq, struct ibv_poll_cq_attr *attr);
+
 /** A pipe whose end to read is the program's descriptor. */
 struct uv_chan {
 	struct sm_file file;
@@ -71,6 +73,12 @@ struct uv_events {
 	_Atomic uint32_t sent;
 };
 
+/** A CQ, SRQ, QP or port: what asynchronous events are about. */
+struct uv_queue {
+	struct uv_obj obj;
+	struct uv_events async;
+};
+
 /** An open device node. */
 struct uv_ctx {
 	struct sm_file file;
@@ -84,7 +92,7 @@ struct uv_ctx {
 	int fd;               /**< The descriptor of the present command. */
 	struct uv_objs objs;
 	struct uv_chan *async;
-	struct uv_events port_events;
+	struct uv_queue port; /**< With neither a handle nor anything in the NIC. */
 	_Atomic uint64_t *clock; /**< The page that the program maps; big endian. */
 
 	int nic_err; /**< Why there is no NIC: the errno of a failed GET_CONTEXT, 0 before it. */
@@ -98,6 +106,7 @@ struct uv_ctx {
 	/* progress.c */
 	uv_poll_fn poll;         /**< libmlx5's ibv_poll_cq, if hooked. */
 	uv_create_cq_fn create_cq_ex;
+	uv_start_poll_fn _Atomic start_poll; /**< Of its first extended queue, likewise. */
 	uint32_t seen_calls;     /**< Helper thread: calls at its last look. */
 	uint64_t quiet_since_ns; /**< Helper thread: no calls since. */
 	char guard[CRPC_CACHE_GUARD];
@@ -114,12 +123,6 @@ uv_ctx_of(struct sm_file *file)
 		? crpc_container_of(file, struct uv_ctx, file)
 		: NULL;
 }
-
-/** A CQ, SRQ or QP: what asynchronous events are about. */
-struct uv_queue {
-	struct uv_obj obj;
-	struct uv_events async;
-};
 
 struct uv_cq {
 	struct uv_queue queue;
@@ -247,8 +250,6 @@ void uv_chan_fork_child(struct uv_chan *chan);
 void uv_comp_event(void *user);
 /** sm_nic_attr.async_event; @p user is a struct uv_queue. */
 void uv_async_event(void *user, enum ibv_event_type type);
-/** An event of the device's port, or of the device. */
-void uv_port_event(struct uv_ctx *ctx, enum ibv_event_type type);
 /** Under the context's lock, when the NIC no longer knows the queue: take its unread events back
  *  and return how many were read. */
 uint32_t uv_events_read(struct uv_chan *chan, struct uv_events *events);

@@ -17,58 +17,36 @@ takes(struct ibv_device *device)
 	return device != NULL && device->transport_type == IBV_TRANSPORT_IB;
 }
 
-static void
-objects_fini(struct crpc_verbs_dev *dev)
-{
-	crpc_ib_events_close(&dev->ib); /* Before what they are about goes. */
-	if (dev->cq != NULL)
-		ibv_destroy_cq(dev->cq);
-	free(dev->ahead);
-	crpc_ib_close(&dev->ib);
-	free(dev);
-}
-
 static int
-objects_init(struct crpc_verbs_dev *dev, const struct crpc_rdma_conf *conf)
+dev_init(struct crpc_ib *ib)
 {
-	int rc = crpc_ib_open(&dev->ib, conf, takes);
+	struct crpc_verbs_dev *dev = crpc_verbs_dev(&ib->base);
+	uint32_t depth = ib->conf.cq_depth;
 
-	if (rc != 0)
-		return rc;
-	if (dev->ib.attr.max_sge < CRPC_RDMA_SGE_MAX)
+	if (ib->attr.max_sge < CRPC_RDMA_SGE_MAX)
 		return crpc_fail(-ENOTSUP, "open: device %s gathers %d elements, needed are %d",
-			ibv_get_device_name(dev->ib.context->device), dev->ib.attr.max_sge,
+			ibv_get_device_name(ib->context->device), ib->attr.max_sge,
 			CRPC_RDMA_SGE_MAX);
-	dev->ib.cq_depth = conf->cq_depth;
-	dev->ahead = calloc(conf->cq_depth, sizeof(*dev->ahead));
+	ib->cq_depth = depth;
+	dev->ahead = calloc(depth, sizeof(*dev->ahead));
 	if (dev->ahead == NULL)
 		return -ENOMEM;
-	dev->cq = ibv_create_cq(dev->ib.context, (int)conf->cq_depth, NULL, NULL, 0);
-	if (dev->cq == NULL)
+	ib->cq = ibv_create_cq(ib->context, (int)depth, NULL, NULL, 0);
+	if (ib->cq == NULL)
 		return crpc_fail(errno == EINVAL ? -EINVAL : -ENOMEM,
-			"open: a completion queue of %u (the device has up to %d): %s",
-			conf->cq_depth, dev->ib.attr.max_cqe, strerror(errno));
+			"open: a completion queue of %u (the device has up to %d): %s", depth,
+			ib->attr.max_cqe, strerror(errno));
 	for (uint8_t kind = CRPC_IB_RC; kind <= CRPC_IB_UD; kind++)
 		dev->inline_max[kind] = crpc_verbs_inline_probe(dev, kind);
-	dev->progress = crpc_ib_progress_find();
-	return crpc_ib_events_open(&dev->ib);
+	return 0;
 }
 
 static struct crpc_rdma *
 dev_open(const struct crpc_rdma_conf *conf)
 {
-	struct crpc_verbs_dev *dev = calloc(1, sizeof(*dev));
-	int rc;
+	const struct crpc_rdma base = {.fp = {crpc_verbs_post, crpc_verbs_poll}, .ops = &verbs_ops};
 
-	if (dev == NULL)
-		return NULL;
-	dev->ib.base =
-		(struct crpc_rdma){.fp = {crpc_verbs_post, crpc_verbs_poll}, .ops = &verbs_ops};
-	rc = objects_init(dev, conf);
-	if (rc == 0)
-		return &dev->ib.base;
-	objects_fini(dev);
-	return crpc_null(rc);
+	return crpc_ib_open(sizeof(struct crpc_verbs_dev), &base, conf, takes, dev_init);
 }
 
 static void
@@ -79,8 +57,8 @@ dev_close(struct crpc_rdma *base)
 	crpc_ib_left_check(&dev->ib, 0);
 	while (dev->ib.qps != NULL)
 		crpc_verbs_qp_free(&dev->ib.qps->base);
-	crpc_ib_kept_free(&dev->ib, crpc_verbs_objects_free);
-	objects_fini(dev);
+	free(dev->ahead);
+	crpc_ib_close(&dev->ib, crpc_verbs_objects_free);
 }
 
 static void

@@ -63,8 +63,6 @@ struct crpc_verbs_ah {
 /** A device. */
 struct crpc_verbs_dev {
 	struct crpc_ib ib;
-	struct ibv_cq *cq;
-	crpc_ib_progress progress;           /**< NULL on a card. */
 	uint32_t inline_max[CRPC_IB_UD + 1]; /**< By kind. */
 	uint16_t generation;
 	struct crpc_verbs_qp *back[CRPC_IB_UD + 1]; /**< With receives to post, by kind. */

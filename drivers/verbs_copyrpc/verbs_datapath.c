@@ -93,8 +93,8 @@ list_post(struct crpc_verbs_dev *dev, struct crpc_verbs_qp *qp, uint16_t n)
 	qp->ib.posted += n;
 	dev->ib.base.stats.wqes += n;
 	dev->ib.base.stats.doorbells += n != 0;
-	if (dev->progress != NULL)
-		dev->progress(dev->ib.context);
+	if (dev->ib.progress != NULL)
+		dev->ib.progress(dev->ib.context);
 	return n;
 }
 
@@ -341,7 +341,7 @@ drain(struct crpc_verbs_dev *dev, struct crpc_rdma_cqe *out, uint16_t got, uint1
 
 	do {
 		wanted = n - got;
-		num = wanted != 0 ? ibv_poll_cq(dev->cq, wanted, wc) : 0;
+		num = wanted != 0 ? ibv_poll_cq(dev->ib.cq, wanted, wc) : 0;
 		for (int i = 0; i < num; i++)
 			got += wc_take(dev, &wc[i], &out[got]);
 		/* Those without an outcome for the user do not fill the array. */
@@ -366,7 +366,7 @@ crpc_verbs_poll(struct crpc_rdma *base, struct crpc_rdma_cqe *out, uint16_t n)
 		    crpc_load_relaxed(&dev->ib.attention) != 0))
 		got = attend(dev, out, n);
 	got = drain(dev, out, got, n);
-	if (dev->progress != NULL && got < n && dev->progress(dev->ib.context) != 0)
+	if (dev->ib.progress != NULL && got < n && dev->ib.progress(dev->ib.context) != 0)
 		got = drain(dev, out, got, n);
 	crpc_verbs_recv_return(dev, CRPC_IB_RC);
 	dev->ib.base.stats.empty_polls += got == 0;

@@ -12,8 +12,8 @@ ibqp_create(struct crpc_verbs_dev *dev, uint8_t kind, uint32_t sq_depth, uint32_
 	uint32_t inline_max)
 {
 	struct ibv_qp_init_attr attr = {
-		.send_cq = dev->cq,
-		.recv_cq = dev->cq,
+		.send_cq = dev->ib.cq,
+		.recv_cq = dev->ib.cq,
 		.cap = {.max_send_wr = sq_depth,
 			.max_recv_wr = rq_depth,
 			.max_send_sge = CRPC_RDMA_SGE_MAX,
@@ -151,7 +151,7 @@ completions_forget(struct crpc_verbs_dev *dev)
 	ahead_add(dev, first, num);
 	do {
 		num = dev->ib.cq_depth - dev->ahead_end;
-		got = num != 0 ? ibv_poll_cq(dev->cq, (int)num, &dev->ahead[dev->ahead_end]) : 0;
+		got = num != 0 ? ibv_poll_cq(dev->ib.cq, (int)num, &dev->ahead[dev->ahead_end]) : 0;
 		if (got > 0)
 			ahead_add(dev, dev->ahead_end, (uint32_t)got);
 	} while (got > 0);

@@ -87,7 +87,6 @@ connection(const uint8_t *data, size_t size)
 	pieces_send(pair[0], text, words(data, size, text, sizeof(text)));
 	shutdown(pair[0], SHUT_WR);
 	sm_control_serve(pair[1]);
-	close(pair[1]);
 	answer_check(got, recv(pair[0], got, sizeof(got), MSG_DONTWAIT));
 	close(pair[0]);
 }

@@ -41,8 +41,8 @@ static struct crpc_copyrpc *ctx;
 static struct crpc_bulk *b;
 static struct crpc_udrpc udrpc;
 static struct crpc_udrpc_ep udrpc_eps[2];
-static struct crpc_mlx5_dev_ctl mlx5;
-static struct crpc_mlx5_qp_ctl mlx5_qps[QPNS];
+static struct crpc_mlx5_dev mlx5;
+static struct crpc_mlx5_qp mlx5_qps[QPNS];
 
 /* ---- in the places of others ---- */
 
@@ -78,8 +78,8 @@ nanosleep(const struct timespec *want, struct timespec *left)
 	crpc_copyrpc_poll(ctx, ++w.now_ns, &done, 1);
 	crpc_bulk_progress(b, w.now_ns);
 	__crpc_udrpc_tel_answer(&udrpc);
-	if (crpc_exchange_acq_rel(&mlx5.dp.ib.attention, 0) != 0)
-		crpc_mlx5_tel_answer(&mlx5.dp);
+	if (crpc_exchange_acq_rel(&mlx5.ib.attention, 0) != 0)
+		crpc_mlx5_tel_answer(&mlx5);
 	return 0;
 }
 
@@ -112,11 +112,11 @@ mlx5_make(void)
 {
 	static const struct crpc_rdma_ops ops = {.name = "fuzz", .info_get = mlx5_info};
 
-	mlx5.dp.ib.base.ops = &ops;
+	mlx5.ib.base.ops = &ops;
 	for (uint32_t i = 0; i < QPNS; i++) {
-		mlx5_qps[i].dp.ib.qpn = i * 0x111;
-		mlx5_qps[i].dp.ib.next = mlx5.dp.ib.qps;
-		mlx5.dp.ib.qps = &mlx5_qps[i].dp.ib;
+		mlx5_qps[i].ib.qpn = i * 0x111;
+		mlx5_qps[i].ib.next = mlx5.ib.qps;
+		mlx5.ib.qps = &mlx5_qps[i].ib;
 	}
 	fuzz_check(crpc_mlx5_tel_open(&mlx5) == 0);
 }

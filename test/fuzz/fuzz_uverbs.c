@@ -215,10 +215,6 @@ is_out(const struct ib_uverbs_ioctl_hdr *hdr, uint16_t id)
 {
 	if (hdr->object_id == MLX5_IB_OBJECT_UAR)
 		return id >= MLX5_IB_ATTR_UAR_OBJ_ALLOC_MMAP_OFFSET;
-	if (hdr->method_id == UVERBS_METHOD_QUERY_GID_TABLE)
-		return id >= UVERBS_ATTR_QUERY_GID_TABLE_RESP_ENTRIES;
-	if (hdr->method_id == UVERBS_METHOD_QUERY_GID_ENTRY)
-		return id >= UVERBS_ATTR_QUERY_GID_ENTRY_RESP_ENTRY;
 	return id == UVERBS_ATTR_CORE_OUT || id == UVERBS_ATTR_UHW_OUT;
 }
 
@@ -251,8 +247,6 @@ list(const struct step *s, struct fuzz_input *in)
 {
 	static const uint16_t ids[][2] = {
 		{UVERBS_OBJECT_DEVICE, UVERBS_METHOD_INVOKE_WRITE},
-		{UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_TABLE},
-		{UVERBS_OBJECT_DEVICE, UVERBS_METHOD_QUERY_GID_ENTRY},
 		{MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_ALLOC},
 		{MLX5_IB_OBJECT_UAR, MLX5_IB_METHOD_UAR_OBJ_DESTROY},
 	};

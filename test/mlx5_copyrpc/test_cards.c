@@ -378,7 +378,7 @@ case_registers(void)
 		if (qp[i] == NULL)
 			fail_msg("queue pair %zu: %s", i, crpc_log_last());
 	}
-	for (struct crpc_mlx5_bf *bf = crpc_mlx5_dev_ctl(e[0].dev)->bfs; bf != NULL; bf = bf->next)
+	for (struct crpc_mlx5_bf *bf = crpc_mlx5_dev(e[0].dev)->bfs; bf != NULL; bf = bf->next)
 		registers++;
 	assert_in_range(registers, 65, CRPC_DIM(qp));
 	for (size_t i = 0; i < CRPC_DIM(qp); i++)

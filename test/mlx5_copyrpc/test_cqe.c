@@ -326,12 +326,12 @@ static void
 initiator_make(struct plain *p, struct crpc_mlx5_dci *dci)
 {
 	memset(dci, 0, sizeof(*dci));
-	dci->qp.dp = p->qp;
-	dci->qp.dp.ib.kind = CRPC_IB_DCI;
-	dci->qp.dp.ib.qpn = INITIATOR_QPN;
-	dci->qp.dp.ib.base.id = 0;
-	dci->qp.dp.rq.state = CRPC_MLX5_RQ_NO_IMM;
-	crpc_mlx5_table_add(&p->dev.table, &dci->qp.dp);
+	dci->qp = p->qp;
+	dci->qp.ib.kind = CRPC_IB_DCI;
+	dci->qp.ib.qpn = INITIATOR_QPN;
+	dci->qp.ib.base.id = 0;
+	dci->qp.rq.state = CRPC_MLX5_RQ_NO_IMM;
+	crpc_mlx5_table_add(&p->dev.table, &dci->qp);
 	p->dev.dci[p->dev.num_dcis++] = dci;
 	p->qp.ib.kind = CRPC_IB_DC;
 	memset(&p->qp.own, 0, sizeof(p->qp.own));
@@ -511,7 +511,7 @@ TEST(software_nic_is_driven_by_doorbells_and_dry_polls)
 	struct crpc_rdma_cqe cqe[4];
 
 	progress_plain = p;
-	p->dev.progress = progress;
+	p->dev.ib.progress = progress;
 	assert_int_equal(poll(p, cqe, 4), 0);
 	assert_int_equal(progress_calls, 1);
 	plain_cqe(p, MLX5_CQE_RESP_WR_IMM, PLAIN_QPN, 0);

@@ -34,7 +34,7 @@ build(struct plain *p, const struct crpc_rdma_wr *wr, bool signal)
 static uint32_t
 build_datagram(struct plain *p, const struct crpc_rdma_wr *dgram, uint32_t mtu)
 {
-	const struct crpc_mlx5_ud ud = {.qp.dp.ib.inline_max = p->qp.ib.inline_max, .mtu = mtu};
+	const struct crpc_mlx5_ud ud = {.qp.ib.inline_max = p->qp.ib.inline_max, .mtu = mtu};
 	struct crpc_mlx5_req req = crpc_mlx5_dgram_req(&ud, dgram);
 
 	return crpc_mlx5_wqe_build(&p->qp.own, &req, true);

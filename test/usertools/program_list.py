@@ -8,7 +8,7 @@ import subprocess
 
 # Programs whose first argument chooses a table of options.
 PARTS = {'rpcbench': ('ipc', 'net', 'raw', 'tensor'), 'shmbench': ('allocation', 'lookup', 'transfer'),
-         'soft-mlx5': ('', 'stat', 'faults'), 'soft-mlx5-control': ('stat', 'faults'),
+         'soft-mlx5': ('', 'stat', 'faults'),
          'crpc-shm': ('list', 'clean')}
 # What they cannot do without.
 NEEDS = {'kvd': ['--name', 'x', '--keys', '9'], 'crpc-calibrate': ['--out', 'x'],

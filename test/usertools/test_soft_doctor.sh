@@ -35,7 +35,7 @@ expect() {
 }
 
 expect 0 '^ok +device +1 of 1 ' "$soft" --doctor
-[ "$(wc -l <"$tmp/out")" = 11 ] || { echo "FAIL: not 11 lines"; failures=$((failures + 1)); }
+[ "$(wc -l <"$tmp/out")" = 10 ] || { echo "FAIL: not 10 lines"; failures=$((failures + 1)); }
 expect 0 '^ok +names .*SOFT_MLX5_DEVICES=2' env SOFT_MLX5_DEVICES=2 "$soft" --doctor
 expect 0 '^ok +udp +lo, ' env SOFT_MLX5_WIRE=udp SOFT_MLX5_NETDEV=lo "$soft" --doctor
 expect 1 '^fail +settings +device 0 has no address' env SOFT_MLX5_WIRE=udp SOFT_MLX5_NETDEV=none "$soft" --doctor
