@@ -51,14 +51,16 @@ struct net_call {
 
 /* One of the peer's. */
 struct net_job {
-	struct crpc_req call; /* Its bytes stay until the answer; the runner copies the batch. */
+	uint64_t token;
 	int32_t status;
 	uint32_t posted; /* Arrays that a receive was posted for. */
 	uint32_t open;   /* Of these: not ended. */
+	uint32_t batch_len;
 	uint64_t req[CRPC_TENSOR_BULK_ARRAYS_MAX];
 	uint32_t op[CRPC_TENSOR_BULK_ARRAYS_MAX];
 	struct net_head head;
 	struct net_array array[CRPC_TENSOR_BULK_ARRAYS_MAX];
+	crpc_aligned(8) uint8_t batch[CRPC_TENSOR_BATCH_BYTES_MAX];
 };
 
 struct crpc_tensor_bulk {
@@ -287,11 +289,10 @@ array_check(struct crpc_tensor_bulk *n, struct net_job *job, uint32_t i)
 	return 0;
 }
 
-/* Copy the head of a request once and check the copy. */
+/* Copy a request once and check the copy. */
 static int
-job_read(struct crpc_tensor_bulk *n, struct net_job *job)
+job_read(struct crpc_tensor_bulk *n, struct net_job *job, const struct crpc_req *req)
 {
-	const struct crpc_req *req = &job->call;
 	const uint8_t *bytes = req->data;
 	uint32_t len;
 	int rc = 0;
@@ -304,10 +305,12 @@ job_read(struct crpc_tensor_bulk *n, struct net_job *job)
 		job->head.serial >> 56 != 0)
 		return -EPROTO;
 	len = (uint32_t)HEAD_BYTES(job->head.narrays);
-	if (req->len < len || req->len - len > CRPC_TENSOR_BATCH_BYTES_MAX)
+	if (req->len < len || req->len - len > sizeof(job->batch))
 		return -EPROTO;
 	memcpy(job->array, bytes + sizeof(job->head), len - sizeof(job->head));
-	if (req->len != len && n->conf.runner == NULL)
+	job->batch_len = req->len - len;
+	memcpy(job->batch, bytes + len, job->batch_len);
+	if (job->batch_len != 0 && n->conf.runner == NULL)
 		return -EOPNOTSUPP;
 	for (uint32_t i = 0; i < job->head.narrays && rc == 0; i++)
 		rc = array_check(n, job, i);
@@ -333,8 +336,8 @@ job_take(struct crpc_tensor_bulk *n, uint64_t now_ns, const struct crpc_req *req
 	if (at < CRPC_TENSOR_BULK_CALLS) {
 		job->status = 0;
 		job->posted = job->open = 0;
-		job->call = *req;
-		rc = job_read(n, job);
+		job->token = req->token;
+		rc = job_read(n, job, req);
 	}
 	if (rc == 0) {
 		n->jobs |= 1u << at;
@@ -384,20 +387,18 @@ static void
 job_end(struct crpc_tensor_bulk *n, uint64_t now_ns, struct net_job *job)
 {
 	int32_t status[CRPC_TENSOR_BATCH_OPS_MAX];
-	uint32_t head = HEAD_BYTES(job->head.narrays), len = job->call.len - head;
 	int nops = 0, rc = job->status;
 
-	if (rc == 0 && len != 0) {
-		nops = crpc_tensor_runner_run(n->conf.runner,
-			(const uint8_t *)job->call.data + head, len, n->conf.block,
-			n->conf.block_len, 0, status);
+	if (rc == 0 && job->batch_len != 0) {
+		nops = crpc_tensor_runner_run(n->conf.runner, job->batch, job->batch_len,
+			n->conf.block, n->conf.block_len, 0, status);
 		rc = nops < 0 ? nops : 0;
 	}
 	if (rc == 0)
-		rc = crpc_copyrpc_reply(n->conf.ctx, now_ns, job->call.token, status,
+		rc = crpc_copyrpc_reply(n->conf.ctx, now_ns, job->token, status,
 			(uint32_t)nops * (uint32_t)sizeof(status[0]));
 	if (rc != 0)
-		request_refuse(n, now_ns, job->call.token, rc);
+		request_refuse(n, now_ns, job->token, rc);
 	n->stats.served += rc == 0;
 	n->jobs &= ~(1u << (job - n->job));
 }
