@@ -9,6 +9,7 @@
  * A forked child has neither the thread nor the device.
  */
 #include <errno.h>
+#include <poll.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -64,20 +65,28 @@ event_take(struct crpc_ib *ib, const struct ibv_async_event *event)
 	}
 }
 
+/* It is cancelled in poll() alone: an event that read() took has to be acknowledged. */
 static void *
 watcher(void *arg)
 {
 	struct crpc_ib *ib = arg;
+	struct pollfd fd = {.fd = ib->context->async_fd, .events = POLLIN};
 	struct ibv_async_event event;
 
-	/* It takes no signals, so nothing but its end interrupts it. */
-	while (ibv_get_async_event(ib->context, &event) == 0) {
+	for (;;) {
+		poll(&fd, 1, -1);
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
-		event_take(ib, &event);
-		/* Or the object cannot be destroyed. */
-		ibv_ack_async_event(&event);
+		if (ibv_get_async_event(ib->context, &event) == 0) {
+			event_take(ib, &event);
+			/* Or the object cannot be destroyed. */
+			ibv_ack_async_event(&event);
+		} else if (errno != EINTR && errno != EAGAIN) {
+			break;
+		}
 		pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
 	}
+	crpc_err("device %s: its events cannot be read any more: %s",
+		ibv_get_device_name(ib->context->device), strerror(errno));
 	return NULL;
 }
 

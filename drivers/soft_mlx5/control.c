@@ -18,6 +18,7 @@
 #include "uverbs.h"
 
 #define QUESTION_MAX 512
+#define NAMES_TRIED  8
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint32_t users;    /* Open contexts. */
@@ -153,19 +154,25 @@ serve_all(void *arg)
 
 /* ---- the socket ---- */
 
-/* An abstract name goes with the process, however it ends; the one before is in use until the
- * thread has closed it. */
+/*
+ * An abstract name goes with the process, however it ends. The one before is in use until the
+ * thread has closed it, and another user may have taken one.
+ */
 static int
 socket_listen(void)
 {
 	static uint32_t serial;
-	int fd = sm_fd_hide(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), err;
+	int fd = sm_fd_hide(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)), rc = -1, err;
 	struct sockaddr_un name = {.sun_family = AF_UNIX};
-	socklen_t len = offsetof(struct sockaddr_un, sun_path) + 1;
+	const size_t at = offsetof(struct sockaddr_un, sun_path) + 1;
+	socklen_t len;
 
-	len += (socklen_t)snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
-		"soft_mlx5.%u.ctl.%d.%u", (unsigned int)geteuid(), (int)getpid(), serial++);
-	if (fd < 0 || (bind(fd, (const struct sockaddr *)&name, len) == 0 && listen(fd, 16) == 0))
+	for (int i = 0; i < NAMES_TRIED && fd >= 0 && rc != 0; i++) {
+		len = (socklen_t)snprintf(name.sun_path + 1, sizeof(name.sun_path) - 1,
+			"soft_mlx5.%u.ctl.%d.%u", (unsigned int)geteuid(), (int)getpid(), serial++);
+		rc = bind(fd, (const struct sockaddr *)&name, (socklen_t)at + len);
+	}
+	if (fd < 0 || (rc == 0 && listen(fd, 16) == 0))
 		return fd;
 	err = errno;
 	close(fd);

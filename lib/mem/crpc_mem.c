@@ -71,6 +71,8 @@ entry_add(struct mem_table *t, const struct mem_entry *e)
 	if (rc == 0 && *node == entry) {
 		entry = NULL; /* the tree's */
 		t->n++;
+	} else if (rc == 0) {
+		**node = *e; /* what was there has gone without a word */
 	}
 	pthread_mutex_unlock(&t->lock);
 	free(entry);

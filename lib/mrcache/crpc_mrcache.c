@@ -120,8 +120,11 @@ crpc_mrcache_free(struct crpc_mrcache *c)
 	if (c == NULL)
 		return;
 	for (uint32_t i = 0; i < c->conf.max_regions; i++)
-		if (c->region[i].mr.addr != NULL)
-			region_retire(c, &c->region[i]);
+		if (c->region[i].mr.addr != NULL) {
+			if (c->region[i].listed)
+				tdelete(&c->region[i], &c->tree, range_compare);
+			region_dereg(c, &c->region[i]);
+		}
 	if (c->watches)
 		__crpc_mrwatch_leave();
 	free(c->region);

@@ -290,7 +290,7 @@ int
 crpc_arena_drop(struct crpc_arena_cache *c, uint64_t ref, uint32_t from, uint32_t to)
 {
 	struct arena_place at;
-	int rc = take_between(c, ref, from, to, false, &at);
+	int rc = to == 0 ? -EPERM : take_between(c, ref, from, to, false, &at);
 
 	if (rc == 0)
 		rc = crpc_arena_free(c, ref);

@@ -91,7 +91,8 @@ __crpc_udrpc_tx_run(struct crpc_udrpc *ctx)
 			__crpc_udrpc_tx_bye(ep);
 		if (ep->err == 0) {
 			unsent_send(ep);
-			wanted_send(ep);
+			if (!ep->paced || ctx->now_ns >= ep->next_tx_ns)
+				wanted_send(ep);
 			if (!TAILQ_EMPTY(&ep->unsent) || !TAILQ_EMPTY(&ep->want))
 				__crpc_udrpc_tx_want(ep);
 		}

@@ -84,10 +84,14 @@ value_take(uint64_t *on, bool share, const char *value)
 	if (value == NULL || value[0] == '\0' || value[0] == '-')
 		return false;
 	if (share)
-		*on = (uint64_t)((p = strtod(value, &end)) * 4294967296.0);
+		p = strtod(value, &end);
 	else
 		*on = strtoull(value, &end, 0);
-	return *end == '\0' && p >= 0 && p <= 1;
+	if (*end != '\0' || !(p >= 0 && p <= 1))
+		return false;
+	if (share)
+		*on = (uint64_t)(p * 4294967296.0);
+	return true;
 }
 
 static int

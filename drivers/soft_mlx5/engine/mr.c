@@ -238,7 +238,7 @@ sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *
 			if (crpc_unlikely(src == NULL))
 				return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 		}
-		if (crpc_unlikely(g != NULL)) {
+		if (crpc_unlikely(g != NULL && part != 0)) {
 			if (s.in_wqe || g->nseg == SM_GRANT_SEGS)
 				return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 			g->key[g->nseg] = sm_be32(cur->seg + 4) >> 8;

@@ -362,7 +362,8 @@ sm_peer_poll(struct sm_nic *nic, struct sm_peer *p)
 		/* The next line is on its way from the other core while this packet is handled. */
 		crpc_prefetch(sm_ring_at(rx->ring, rx->pos + sm_pkt_bytes(head & 0xffff)));
 		sm_pkt_get(pkt, head, &h);
-		if (crpc_unlikely(nic->pcap != NULL))
+		if (crpc_unlikely(nic->pcap != NULL && sm_pkt_kind(head)->group > SM_PKTS_BAD &&
+			    sm_pkt_kind(head)->group < SM_PKTS_REF))
 			sm_pcap_ring(nic, p, &h, (const uint8_t *)pkt + sizeof(*pkt));
 		/* References that were sent before the faults began are spared. */
 		if (crpc_unlikely(faults) && sm_pkt_kind(head)->group != SM_PKTS_REF)

@@ -136,9 +136,8 @@ rings_sweep(struct sm_wire *w)
 }
 
 /*
- * Remove a net whose processes were all killed; whoever was the last one left could not. Under the
- * registry's lock, which a newcomer waits for, to find that the file has no name any more and make
- * another one.
+ * Remove a net without processes. Under the registry's lock, which a newcomer waits for, to find
+ * that the file has no name any more and make another one: so that name goes last.
  */
 static void
 net_remove_dead(int base, const char *name)
@@ -160,7 +159,9 @@ net_remove_dead(int base, const char *name)
 	if (d == NULL)
 		goto out;
 	while ((e = readdir(d)) != NULL)
-		unlinkat(dirfd(d), e->d_name, 0);
+		if (strcmp(e->d_name, "net") != 0)
+			unlinkat(dirfd(d), e->d_name, 0);
+	unlinkat(dirfd(d), "net", 0);
 	closedir(d);
 	dir = -1;
 	unlinkat(base, name, AT_REMOVEDIR);
