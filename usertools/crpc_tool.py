@@ -11,6 +11,7 @@ import socket
 import struct
 import subprocess
 import sys
+import time
 
 NAME = os.path.basename(sys.argv[0])
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -207,9 +208,10 @@ def soft_mlx5_ask(question, wait):
     answers, silent = [], 0
     with open('/proc/net/unix') as f:
         names = set(re.findall(rf'@(soft_mlx5\.{os.geteuid()}\.ctl\.[\d.]+)$', f.read(), re.M))
+    end = time.monotonic() + wait
     for name in sorted(names):
         try:
-            answers += filter(None, [soft_mlx5_answer(name, question, wait)])
+            answers += filter(None, [soft_mlx5_answer(name, question, max(0.001, end - time.monotonic()))])
         except OSError:
             silent += 1
     return answers, silent
