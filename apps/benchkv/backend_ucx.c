@@ -426,18 +426,20 @@ open_worker(struct ucx *u, const char *tls, uint32_t eps)
 /*
  * A port: each call that can be open has a place for its request, and one more while the answer of
  * the call before has not left yet. A link: one for each call, which its answer takes, and one more
- * that a lost rank left to UCX. Both: one for each message that recv() or poll() gave.
+ * for each rank that can be lost and leave it to UCX. Both: one for each message that recv() or
+ * poll() gave.
  */
 static int
 make_places(struct ucx *u, const struct app_end_conf *conf)
 {
 	uint64_t calls = (uint64_t)conf->calls * (u->server ? u->peers : 1);
+	uint64_t ranks = u->server ? 1 : u->peers / u->daemons;
 	struct ucx_place *p;
 
 	u->place_size = (uint32_t)crpc_align_up(sizeof(struct ucx_place) + sizeof(struct ucx_head) +
 			crpc_max(conf->req_max, conf->resp_max),
 		CRPC_CACHE_LINE);
-	u->places = (uint32_t)(2 * calls + CRPC_BURST_MAX);
+	u->places = (uint32_t)(crpc_max(2, ranks) * calls + CRPC_BURST_MAX);
 	u->mem = calloc(u->places, u->place_size);
 	if (u->mem == NULL)
 		return -ENOMEM;

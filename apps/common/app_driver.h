@@ -22,7 +22,7 @@ app_driver_choose(void)
  * The same, and a device that was named must open, also if a program without a peer uses none.
  *
  * @param info
- *   Any device must open: what it is. NULL: only one that was named.
+ *   What the device is, or the first one; zeros: there is none. NULL: it is not asked.
  * @return
  *   0, or an exit code after a line.
  */
@@ -34,13 +34,16 @@ app_driver_check(const char *device, struct crpc_rdma_info *info)
 
 	if (app_driver_choose() != 0)
 		return APP_EXIT_USAGE;
+	if (info != NULL)
+		*info = (struct crpc_rdma_info){0};
 	if (device == NULL && info == NULL)
 		return 0;
 	dev = crpc_rdma_open(&conf);
 	if (dev == NULL)
-		return app_fail("--device %s: %s; give an active device, or start under "
-				"usertools/soft-mlx5, the software one",
-			device != NULL ? device : "(any)", crpc_log_last());
+		return device == NULL ? 0
+				      : app_fail("--device %s: %s; give an active device, or start "
+						 "under usertools/soft-mlx5, the software one",
+						device, crpc_log_last());
 	if (info != NULL)
 		crpc_rdma_info_get(dev, info);
 	crpc_rdma_close(dev);

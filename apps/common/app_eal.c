@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -16,6 +18,7 @@
 #include "app_opt.h"
 #include "app_out.h"
 #include "app_room.h"
+#include "crpc_clock.h"
 #include "crpc_file.h"
 #include "crpc_log.h"
 #include "crpc_mem_eal.h"
@@ -24,6 +27,8 @@
 /* What the EAL opens and maps before it reports that something failed. */
 #define EAL_FILES 24
 #define EAL_MIB   128
+/* Programs that start at once wait for each other's EAL this long at most. */
+#define TURN_MS 2000
 
 bool
 app_args_split(struct app_args *args, int argc, char **argv, bool own)
@@ -264,6 +269,20 @@ eal_complete(const struct app_args *args, const cpu_set_t *set, struct eal_args 
 	}
 }
 
+/*
+ * A program whose EAL begins removes the telemetry socket of one that does not listen at its own
+ * yet, so they begin one after the other. What holds the lock too long is not waited for.
+ */
+static int
+turn_take(void)
+{
+	int fd = open("/dev/shm", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	for (int ms = 0; fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0 && ms < TURN_MS; ms++)
+		crpc_nap(1000000);
+	return fd;
+}
+
 static bool started;
 
 int
@@ -274,7 +293,7 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 	struct capture capture;
 	const char *lacks = app_room_lacks(EAL_FILES, EAL_MIB);
 	bool captured;
-	int rc;
+	int rc, turn;
 
 	if (lacks != NULL)
 		return app_fail_once("DPDK: %s", lacks);
@@ -283,7 +302,10 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 			args->eal_argc - 1, EAL_ARGS_MAX - 1);
 	eal_complete(args, set, &eal);
 	captured = capture_begin(&capture);
+	turn = turn_take();
 	rc = rte_eal_init(eal.argc, eal.argv);
+	if (turn >= 0)
+		close(turn);
 	if (captured)
 		capture_end(&capture, text, sizeof(text));
 	if (rc < 0)

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "app_link.h"
+#include "app_stop.h"
 #include "app_watch.h"
 #include "crpc_clock.h"
 
@@ -19,16 +20,18 @@ struct link_card {
 	uint64_t secret;
 };
 
-/* Whoever connects and does not show the secret is refused. */
-static int
-link_accept(int listener, uint64_t secret)
+int
+__app_link_accept(struct app_boot *boot, int listener, uint64_t secret)
 {
 	const struct timeval patience = {.tv_sec = 1};
 	struct pollfd in = {.fd = listener, .events = POLLIN};
-	uint64_t end = crpc_clock_ns() + MEET_MS * UINT64_C(1000000), shown;
+	uint64_t now = crpc_clock_ns(), end = now + MEET_MS * UINT64_C(1000000), shown;
 	int fd;
 
-	while (crpc_clock_ns() < end) {
+	for (; now < end && app_stopped() == 0; now = crpc_clock_ns()) {
+		app_boot_look(boot, now);
+		if (app_boot_gone(boot, 1 - boot->rank))
+			return -ECONNRESET;
 		fd = poll(&in, 1, 100) != 1 ? -1 : accept4(listener, NULL, NULL, SOCK_CLOEXEC);
 		if (fd < 0)
 			continue;
@@ -38,7 +41,7 @@ link_accept(int listener, uint64_t secret)
 			return fd;
 		close(fd);
 	}
-	return -ETIMEDOUT;
+	return app_stopped() != 0 ? -EINTR : -ETIMEDOUT;
 }
 
 static int
@@ -66,9 +69,10 @@ app_link_open(struct app_boot *boot)
 		fd = -EIO;
 	else
 		fd = app_boot_exchange(boot, "app.link", &mine, sizeof(mine), all, MEET_MS);
-	if (fd == 0)
-		fd = boot->rank == 0 ? link_accept(listener, mine.secret)
-				     : link_connect(&mine, &all[0]);
+	if (fd == 0 && boot->rank != 0)
+		fd = link_connect(&mine, &all[0]);
+	else if (fd == 0)
+		fd = listener < 0 ? listener : __app_link_accept(boot, listener, mine.secret);
 	if (listener >= 0)
 		close(listener);
 	return fd;

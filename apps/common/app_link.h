@@ -22,6 +22,15 @@
  */
 int app_link_open(struct app_boot *boot);
 
+/**
+ * What app_link_open() waits by: the next caller at a listener that shows the secret. Whoever does
+ * not is refused.
+ *
+ * @return
+ *   A descriptor, or -errno: -ETIMEDOUT, -EINTR (app_stop.h), -ECONNRESET (the other rank is gone).
+ */
+int __app_link_accept(struct app_boot *boot, int listener, uint64_t secret);
+
 /** Send bytes; waits for room. @return 0 or -errno: the peer is lost. */
 int app_link_send(int fd, const void *msg, size_t len);
 

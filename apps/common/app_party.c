@@ -29,6 +29,7 @@
 #define SLEEP_MS 10
 /* Longer than the peer may be busy with a slice, or with proving a gigabyte. */
 #define WAIT_NS UINT64_C(150000000000)
+#define LINGER_NS UINT64_C(100000000)
 /* How a second process ended is known shortly after its sockets are closed. */
 #define ENDED_MS 100
 /* The segment in which two ranks of a host play the ping-pong. */
@@ -97,6 +98,20 @@ lost(struct app_party *p, int rc)
 	return rc;
 }
 
+/* Whether the other rank has ended. What it sent may be on its way for a moment. */
+static bool
+rank_gone(struct app_party *p, uint64_t now)
+{
+	if (p->place != APP_PLACE_RANK)
+		return false;
+	app_boot_look(&p->boot, now);
+	if (!app_boot_gone(&p->boot, 1 - p->boot.rank))
+		return false;
+	if (p->gone_ns == 0)
+		p->gone_ns = now;
+	return now - p->gone_ns > LINGER_NS;
+}
+
 /* Nothing has come for this long: sleep, unless nothing can come any more. */
 static int
 piece_await(struct app_party *p, uint64_t begin_ns)
@@ -104,13 +119,10 @@ piece_await(struct app_party *p, uint64_t begin_ns)
 	struct pollfd in = {.fd = p->sock, .events = POLLIN};
 	uint64_t now = crpc_clock_ns();
 
-	if (p->place == APP_PLACE_RANK) {
-		app_boot_look(&p->boot, now);
-		if (app_boot_gone(&p->boot, 1 - p->boot.rank))
-			return -ECONNRESET;
-	}
-	/* Side 0 may wait for whoever reads its output. */
-	if (p->side == 0 && now - begin_ns > WAIT_NS)
+	if (rank_gone(p, now))
+		return -ECONNRESET;
+	/* A first process may wait for whoever reads its output. */
+	if ((p->side == 0 || p->place == APP_PLACE_RANK) && now - begin_ns > WAIT_NS)
 		return -ETIMEDOUT;
 	poll(&in, 1, SLEEP_MS);
 	return 0;
@@ -222,8 +234,7 @@ peer_look(struct app_party *p, uint8_t *over)
 	if (p->place == APP_PLACE_PROCESS)
 		return recv(p->sock, over, 1, MSG_PEEK | MSG_DONTWAIT) == 0 ? -ECONNRESET : 0;
 	n = app_link_recv(p->sock, over, 1);
-	app_boot_look(&p->boot, now);
-	return n == 0 && app_boot_gone(&p->boot, 1 - p->boot.rank) ? -ECONNRESET : n;
+	return n == 0 && rank_gone(p, now) ? -ECONNRESET : n;
 }
 
 int
@@ -350,7 +361,10 @@ cards_swap(struct app_party *p, struct card card[APP_SIDES])
 	return 0;
 }
 
-/* The device that two ranks need, and its port's rate: the kernel has "100 Gb/sec (4X EDR)". */
+/*
+ * The device of two ranks, and its port's rate: the kernel has "100 Gb/sec (4X EDR)". Without
+ * --device there may be none: lanes that need one say so.
+ */
 static int
 device_check(struct app_party *p, const char *device)
 {

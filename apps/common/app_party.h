@@ -61,6 +61,7 @@ struct app_party {
 	struct app_flag own_flag[APP_SIDES];
 	struct app_court own_court;
 	uint64_t looked_ns;       /* Whether the second process lives. */
+	uint64_t gone_ns;         /* When the other rank was seen to have ended. */
 	struct crpc_shm *segment; /* With the ranks' court. */
 	int sock;                 /* To the peer, if the sides are apart. */
 	unsigned int second;      /* Lcore. */

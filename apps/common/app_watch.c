@@ -68,19 +68,20 @@ app_watch_listen(struct app_watch_card *card, uint32_t callers)
 	struct sockaddr_in in = {.sin_family = AF_INET};
 	socklen_t len = sizeof(in);
 	const int on = 1; /* Connections inherit it. */
-	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0), err;
 
 	card_write(card);
 	if (fd < 0)
-		return -1;
+		return -errno;
 	if (setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)) == 0 &&
 		bind(fd, (struct sockaddr *)&in, len) == 0 && listen(fd, (int)callers) == 0 &&
 		getsockname(fd, (struct sockaddr *)&in, &len) == 0) {
 		card->port = in.sin_port;
 		return fd;
 	}
+	err = -errno;
 	close(fd);
-	return -1;
+	return err;
 }
 
 struct app_watch *
@@ -124,12 +125,19 @@ app_watch_free(struct app_watch *w)
 	free(w);
 }
 
+/* Whether it has our loopback device. */
+static bool
+is_near(const struct app_watch_card *mine, const struct app_watch_card *card)
+{
+	return memcmp(card->boot_id, mine->boot_id, sizeof(card->boot_id)) == 0 &&
+		card->boot_id[0] != 0 && card->net_ns == mine->net_ns;
+}
+
+/* Whether it has a pid here. */
 static bool
 is_here(const struct app_watch_card *mine, const struct app_watch_card *card)
 {
-	return memcmp(card->boot_id, mine->boot_id, sizeof(card->boot_id)) == 0 &&
-		card->boot_id[0] != 0 && card->pid_ns == mine->pid_ns &&
-		card->net_ns == mine->net_ns;
+	return is_near(mine, card) && card->pid_ns == mine->pid_ns;
 }
 
 static bool
@@ -180,7 +188,7 @@ app_watch_connect(const struct app_watch_card *mine, const struct app_watch_card
 	uint32_t n = 0, addrs = card->addrs;
 	int found = -1;
 
-	if (is_here(mine, card)) {
+	if (is_near(mine, card)) {
 		addr = &loopback;
 		addrs = 1;
 	}

@@ -20,9 +20,10 @@
  *     app_watch_look(w, now)                every millisecond or so
  *     w->peer[peer].gone
  *
- * "The same host" is the same kernel, pid namespace and network namespace. A connection is only
- * ever made to an address that is not one of our own host's: two hosts may both have the address of
- * a bridge for containers.
+ * "The same host" is the same kernel, pid namespace and network namespace. A connection is made by
+ * the loopback device where both have the same one, else to an address that is not one of our own
+ * host's: two hosts may both have the address of a bridge for containers. app_link.h connects so,
+ * too.
  *
  * Threads: one, and no thread of its own. app_watch_look() makes a system call every APP_WATCH_MS.
  */
@@ -52,7 +53,7 @@ struct app_watch_card {
  * @param card
  *   Zeroed; filled with what they must know of us.
  * @return
- *   The listener, which the caller closes; -1: there is none, and none can connect.
+ *   The listener, which the caller closes; -errno: there is none, and none can connect.
  */
 int app_watch_listen(struct app_watch_card *card, uint32_t callers);
 

@@ -602,13 +602,18 @@ rb_ring_run(struct rb_slice *s, int side)
 		.stream = c->pattern == RB_STREAM,
 		.s = s};
 
+	int rc = 0;
+
 	if (kind_duplex(k) && side == 0)
-		crpc_spsc_duplex_client_attach(&e.client, s->to, s->len);
+		rc = crpc_spsc_duplex_client_attach(&e.client, s->to, s->len);
 	else if (kind_duplex(k))
-		crpc_spsc_duplex_server_attach(&e.server, s->to, s->len);
-	if (kind_ours(k)) {
-		crpc_spsc_prod_attach(&e.p, out, s->len);
-		crpc_spsc_cons_attach(&e.c, in, s->len);
+		rc = crpc_spsc_duplex_server_attach(&e.server, s->to, s->len);
+	if (kind_ours(k))
+		rc = crpc_spsc_prod_attach(&e.p, out, s->len) |
+			crpc_spsc_cons_attach(&e.c, in, s->len);
+	if (rc != 0) {
+		crpc_fetch_add_relaxed(&s->bad, 1);
+		return;
 	}
 	runs[k][c->check ? 0 : crpc_log2(c->size) - 2](&e, end);
 	crpc_fetch_add_relaxed(&s->bad, e.bad);

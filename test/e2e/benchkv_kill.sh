@@ -69,5 +69,6 @@ next_run
 kill_rank 0
 next_run
 kill_early 0
+kill_early 1
 next_run
 finish

@@ -110,7 +110,7 @@ hosts() { # N SECONDS ARG...
 	hosts_run "$n" "$limit" "$BENCHKV" --no-huge -- --name "$SEGMENT" "$@"
 }
 
-# No segment and no wire is left on any host, and no runtime folder.
+# No segment, no wire and no socket is left on any host.
 hosts_clean() { # WHAT
 	local host left
 	nothing_left "$1"

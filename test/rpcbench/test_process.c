@@ -11,7 +11,9 @@
 #include <signal.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <netinet/in.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@
 
 #include "app_link.h"
 #include "app_process.h"
+#include "app_watch.h"
 #include "crpc_clock.h"
 
 #define ROUNDS 1000
@@ -100,6 +103,54 @@ bytes_go_both_ways(void **state)
 		assert_int_equal(large[i], i % 251);
 	assert_int_equal(swap(p, 0), 7);
 	app_process_end(p);
+}
+
+static int
+call(uint16_t port, const void *msg, size_t len)
+{
+	const struct sockaddr_in in = {
+		.sin_family = AF_INET, .sin_port = port, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	if (fd < 0 || connect(fd, (const struct sockaddr *)&in, sizeof(in)) != 0 ||
+		send(fd, msg, len, MSG_NOSIGNAL) != (ssize_t)len)
+		_exit(1);
+	return fd;
+}
+
+/* One says nothing, one something else, one too little; the last one is the other rank. */
+static void
+only_who_shows_the_secret_is_taken(void **state)
+{
+	const uint64_t secret = 0x1122334455667788, wrong = secret + 1;
+	struct app_watch_card card = {0};
+	static struct app_boot boot;
+	int listener = app_watch_listen(&card, 4), fd, status;
+	uint8_t byte = 0;
+	pid_t pid;
+
+	crpc_clock_init();
+	assert_true(listener >= 0);
+	pid = fork();
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		call(card.port, "", 0);
+		call(card.port, &wrong, sizeof(wrong));
+		close(call(card.port, &secret, 4));
+		fd = call(card.port, &secret, sizeof(secret));
+		_exit(send(fd, "x", 1, 0) == 1 && recv(fd, &byte, 1, 0) == 0 ? 0 : 1);
+	}
+	fd = __app_link_accept(&boot, listener, secret);
+	assert_true(fd >= 0);
+	assert_int_equal(recv(fd, &byte, 1, MSG_WAITALL), 1);
+	assert_int_equal(byte, 'x');
+	close(fd);
+	close(listener);
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	/* A rank that has gone is not waited for. */
+	boot.lost[1] = 1;
+	assert_int_equal(__app_link_accept(&boot, -1, secret), -ECONNRESET);
 }
 
 static void
@@ -242,6 +293,7 @@ main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(bytes_go_both_ways),
+		cmocka_unit_test(only_who_shows_the_secret_is_taken),
 		cmocka_unit_test(descriptors_reach_it),
 		cmocka_unit_test(lines_go_between_the_two),
 		cmocka_unit_test(it_outlives_signals),
