@@ -74,7 +74,8 @@ watcher(void *arg)
 	struct ibv_async_event event;
 
 	for (;;) {
-		poll(&fd, 1, -1);
+		if (poll(&fd, 1, -1) <= 0)
+			continue;
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 		if (ibv_get_async_event(ib->context, &event) == 0) {
 			event_take(ib, &event);
