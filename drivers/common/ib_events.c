@@ -9,6 +9,7 @@
  * A forked child has neither the thread nor the device.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <string.h>
 #include <unistd.h>
@@ -65,7 +66,10 @@ event_take(struct crpc_ib *ib, const struct ibv_async_event *event)
 	}
 }
 
-/* It is cancelled in poll() alone: an event that read() took has to be acknowledged. */
+/*
+ * It is cancelled in poll() alone: an event that read() took has to be acknowledged. One that poll()
+ * found may have gone with its object, so read() does not wait.
+ */
 static void *
 watcher(void *arg)
 {
@@ -74,8 +78,7 @@ watcher(void *arg)
 	struct ibv_async_event event;
 
 	for (;;) {
-		if (poll(&fd, 1, -1) <= 0)
-			continue;
+		poll(&fd, 1, -1);
 		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
 		if (ibv_get_async_event(ib->context, &event) == 0) {
 			event_take(ib, &event);
@@ -94,8 +97,11 @@ watcher(void *arg)
 int
 crpc_ib_events_open(struct crpc_ib *ib)
 {
-	int rc = crpc_thread_start(&ib->watcher, "crpc-ib-events", watcher, ib);
+	int rc;
 
+	if (fcntl(ib->context->async_fd, F_SETFL, O_NONBLOCK) != 0)
+		return crpc_fail(-errno, "open: events of devices: %s", strerror(errno));
+	rc = crpc_thread_start(&ib->watcher, "crpc-ib-events", watcher, ib);
 	if (rc != 0)
 		return crpc_fail(
 			-ENOMEM, "open: no thread for events of devices: %s", strerror(rc));
