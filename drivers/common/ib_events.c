@@ -67,8 +67,8 @@ event_take(struct crpc_ib *ib, const struct ibv_async_event *event)
 }
 
 /*
- * It is cancelled in poll() alone: an event that read() took has to be acknowledged. One that poll()
- * found may have gone with its object, so read() does not wait.
+ * It is cancelled in poll() alone: an event that read() took has to be acknowledged. One that
+ * poll() found may have gone with its object, so read() does not wait.
  */
 static void *
 watcher(void *arg)
