@@ -114,6 +114,7 @@ struct crpc_ib {
 	uint32_t num_ahs;
 	_Atomic uint32_t stale; /**< The port is another one: crpc_ib_refresh(). */
 	pthread_t watcher;      /**< Reads the device's events. */
+	int wake;               /**< An eventfd: the watcher ends. */
 	pid_t watcher_pid;      /**< Whose it is; 0: there is none. */
 	/** Connects a DC queue pair: the driver's, if it has some. */
 	int (*dc_connect)(struct crpc_ib_qp *qp, const struct crpc_ib_addr *peer);

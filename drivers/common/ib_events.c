@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include "crpc_ib.h"
@@ -66,47 +67,49 @@ event_take(struct crpc_ib *ib, const struct ibv_async_event *event)
 	}
 }
 
-/*
- * It is cancelled in poll() alone: an event that read() took has to be acknowledged. One that
- * poll() found may have gone with its object, so read() does not wait.
- */
+static void
+events_take(struct crpc_ib *ib)
+{
+	struct ibv_async_event event;
+
+	/* Each one must be acknowledged, or the object cannot be destroyed. */
+	while (ibv_get_async_event(ib->context, &event) == 0) {
+		event_take(ib, &event);
+		ibv_ack_async_event(&event);
+	}
+}
+
 static void *
 watcher(void *arg)
 {
 	struct crpc_ib *ib = arg;
-	struct pollfd fd = {.fd = ib->context->async_fd, .events = POLLIN};
-	struct ibv_async_event event;
+	struct pollfd fds[] = {{.fd = ib->context->async_fd, .events = POLLIN},
+		{.fd = ib->wake, .events = POLLIN}};
 
-	for (;;) {
-		poll(&fd, 1, -1);
-		pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, NULL);
-		if (ibv_get_async_event(ib->context, &event) == 0) {
-			event_take(ib, &event);
-			/* Or the object cannot be destroyed. */
-			ibv_ack_async_event(&event);
-		} else if (errno != EINTR && errno != EAGAIN) {
-			break;
-		}
-		pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, NULL);
+	while (fds[1].revents == 0) {
+		events_take(ib);
+		poll(fds, CRPC_DIM(fds), -1);
 	}
-	crpc_err("device %s: its events cannot be read any more: %s",
-		ibv_get_device_name(ib->context->device), strerror(errno));
 	return NULL;
 }
 
 int
 crpc_ib_events_open(struct crpc_ib *ib)
 {
-	int rc;
+	int flags = fcntl(ib->context->async_fd, F_GETFL), rc;
 
-	if (fcntl(ib->context->async_fd, F_SETFL, O_NONBLOCK) != 0)
-		return crpc_fail(-errno, "open: events of devices: %s", strerror(errno));
-	rc = crpc_thread_start(&ib->watcher, "crpc-ib-events", watcher, ib);
-	if (rc != 0)
-		return crpc_fail(
-			-ENOMEM, "open: no thread for events of devices: %s", strerror(rc));
-	ib->watcher_pid = getpid();
-	return 0;
+	if (flags < 0 || fcntl(ib->context->async_fd, F_SETFL, flags | O_NONBLOCK) != 0)
+		return crpc_fail(-EIO, "open: events of device %s: %s",
+			ibv_get_device_name(ib->context->device), strerror(errno));
+	ib->wake = eventfd(0, EFD_CLOEXEC);
+	rc = ib->wake >= 0 ? crpc_thread_start(&ib->watcher, "crpc-ib-events", watcher, ib) : errno;
+	if (rc == 0) {
+		ib->watcher_pid = getpid();
+		return 0;
+	}
+	if (ib->wake >= 0)
+		close(ib->wake);
+	return crpc_fail(-ENOMEM, "open: no thread for events of devices: %s", strerror(rc));
 }
 
 void
@@ -114,7 +117,8 @@ crpc_ib_events_close(struct crpc_ib *ib)
 {
 	if (ib->watcher_pid != getpid()) /* There is none, or it is the parent's. */
 		return;
-	pthread_cancel(ib->watcher); /* Where it waits for an event. */
+	eventfd_write(ib->wake, 1);
 	pthread_join(ib->watcher, NULL);
+	close(ib->wake);
 	ib->watcher_pid = 0;
 }
