@@ -301,8 +301,8 @@ app_eal_start(const struct app_args *args, const cpu_set_t *set)
 		return app_fail_once("%d EAL arguments were given; give at most %d",
 			args->eal_argc - 1, EAL_ARGS_MAX - 1);
 	eal_complete(args, set, &eal);
-	captured = capture_begin(&capture);
 	turn = turn_take();
+	captured = capture_begin(&capture);
 	rc = rte_eal_init(eal.argc, eal.argv);
 	if (turn >= 0)
 		close(turn);

@@ -24,8 +24,9 @@ __crpc_udrpc_tx_post(struct crpc_udrpc *ctx)
 		memmove(ctx->batch, ctx->batch + n, ctx->nbatch * sizeof(ctx->batch[0]));
 }
 
-void
-__crpc_udrpc_tx_want(struct crpc_udrpc_ep *ep)
+/* Have tx_run() look at an endpoint. */
+static void
+tx_want(struct crpc_udrpc_ep *ep)
 {
 	if (!ep->in_sending)
 		TAILQ_INSERT_TAIL(&ep->ctx->sending, ep, sending);
@@ -38,7 +39,7 @@ __crpc_udrpc_want(struct crpc_udrpc_ep *ep, struct udrpc_call *c)
 	if (!c->wants)
 		TAILQ_INSERT_TAIL(&ep->want, c, want);
 	c->wants = true;
-	__crpc_udrpc_tx_want(ep);
+	tx_want(ep);
 }
 
 void
@@ -46,7 +47,7 @@ __crpc_udrpc_resp_later(struct udrpc_serve *s)
 {
 	s->unsent = true;
 	TAILQ_INSERT_TAIL(&s->ep->unsent, s, list);
-	__crpc_udrpc_tx_want(s->ep);
+	tx_want(s->ep);
 }
 
 /* Replies first: they wait for nothing but room. */
@@ -94,7 +95,7 @@ __crpc_udrpc_tx_run(struct crpc_udrpc *ctx)
 			if (!ep->paced || ctx->now_ns >= ep->next_tx_ns)
 				wanted_send(ep);
 			if (!TAILQ_EMPTY(&ep->unsent) || !TAILQ_EMPTY(&ep->want))
-				__crpc_udrpc_tx_want(ep);
+				tx_want(ep);
 		}
 		if (ep == last)
 			return;
@@ -148,7 +149,7 @@ __crpc_udrpc_tx_bye(struct crpc_udrpc_ep *ep)
 
 	ep->bye = !tx_room(ctx);
 	if (ep->bye) {
-		__crpc_udrpc_tx_want(ep);
+		tx_want(ep);
 		return;
 	}
 	signal_next(ctx);

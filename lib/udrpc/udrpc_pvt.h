@@ -230,8 +230,6 @@ void __crpc_udrpc_tx_post(struct crpc_udrpc *ctx);
 void __crpc_udrpc_tx_run(struct crpc_udrpc *ctx);
 /** This call has something to send when there is room, credit and time. */
 void __crpc_udrpc_want(struct crpc_udrpc_ep *ep, struct udrpc_call *c);
-/** Have tx_run look at this endpoint. */
-void __crpc_udrpc_tx_want(struct crpc_udrpc_ep *ep);
 /** A response finds no room now. */
 void __crpc_udrpc_resp_later(struct udrpc_serve *s);
 /** Whether the datagram of this number has left; if not, see that it becomes known. */
