@@ -233,12 +233,16 @@ sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *
 		if (crpc_unlikely(!seg_read(cur, &s))) /* It changed since it was measured. */
 			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 		part = (uint32_t)crpc_min(n, s.bytes - cur->off);
-		if (!s.in_wqe && part != 0) {
+		if (crpc_unlikely(part == 0)) { /* Not even a place is looked up. */
+			cursor_next(cur, s.units);
+			continue;
+		}
+		if (!s.in_wqe) {
 			src = seg_mem(nic, qp, cur, part);
 			if (crpc_unlikely(src == NULL))
 				return MLX5_CQE_SYNDROME_LOCAL_PROT_ERR;
 		}
-		if (crpc_unlikely(g != NULL && part != 0)) {
+		if (crpc_unlikely(g != NULL)) {
 			if (s.in_wqe || g->nseg == SM_GRANT_SEGS)
 				return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 			g->key[g->nseg] = sm_be32(cur->seg + 4) >> 8;
@@ -246,7 +250,7 @@ sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *
 		} else if (s.in_wqe) {
 			inline_copy(cur, dst, part);
 			dst += part;
-		} else if (src != NULL) {
+		} else {
 			sm_count_read(&qp->n, part);
 			memcpy(dst, src, part);
 			dst += part;
