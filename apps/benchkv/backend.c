@@ -20,7 +20,7 @@ static const struct app_backend *const backends[] = {
 	&kv_backend_delegation,
 	&app_direct,
 	&kv_backend_ucx,
-	&kv_backend_erpc,
+	&app_erpc,
 };
 
 _Static_assert(CRPC_DIM(backends) == KV_BACKENDS, "in the order of kv_backend_names");

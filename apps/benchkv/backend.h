@@ -38,7 +38,6 @@
 
 extern const struct app_backend kv_backend_delegation;
 extern const struct app_backend kv_backend_ucx;
-extern const struct app_backend kv_backend_erpc;
 
 /** Every call has ended after that, whatever happened. */
 #define KV_LONGEST_NS (APP_KV_PATIENCE_NS * 5 / 4)

@@ -55,6 +55,13 @@ struct app_end_conf {
 	void *beside; /**< Link: the port on the same lcore, whose queues it may use. */
 };
 
+/** What an end consists of: one of the contexts, and its device. */
+struct app_end_parts {
+	struct crpc_rdma *device;
+	struct crpc_copyrpc *copyrpc;
+	struct crpc_udrpc *udrpc;
+};
+
 /** A backend. */
 struct app_backend {
 	const char *name;
@@ -89,6 +96,8 @@ struct app_backend {
 	const char *(*device)(const void *end);
 	/** Add what it has counted; NULL: nothing. */
 	void (*counts)(const void *end, struct app_net_counts *counts);
+	/** NULL: other things. */
+	struct app_end_parts (*parts)(const void *end);
 };
 
 /** For what an end of a backend need not do. */
@@ -97,11 +106,8 @@ app_end_nothing(void *end, uint64_t now)
 {
 }
 
-/** Links have copyrpc endpoints of their own to every port; see app_own.h. */
-extern const struct app_backend app_direct;
-
-/** What an end of it consists of. */
-void app_direct_parts(const void *end, struct crpc_copyrpc **ctx, struct crpc_rdma **dev);
+/** Links have copyrpc endpoints, or udrpc sessions, of their own to every port; see app_own.h. */
+extern const struct app_backend app_direct, app_erpc;
 
 /** No such device can be opened: one line, with errno. @return APP_EXIT_USAGE. */
 int app_device_fail(const char *device);

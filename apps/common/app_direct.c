@@ -35,13 +35,12 @@ own_count(const struct own *d, struct app_net_counts *counts)
 	app_net_count(d->ctx, d->dev, counts);
 }
 
-void
-app_direct_parts(const void *end, struct crpc_copyrpc **ctx, struct crpc_rdma **dev)
+static struct app_end_parts
+own_parts(const void *end)
 {
 	const struct own *d = end;
 
-	*ctx = d->ctx;
-	*dev = d->dev;
+	return (struct app_end_parts){.device = d->dev, .copyrpc = d->ctx};
 }
 
 const struct app_backend app_direct = {.name = "direct", OWN_OPS};

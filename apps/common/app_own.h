@@ -5,14 +5,14 @@
 /**
  * @file
  * A backend whose links have endpoints of their own to every port, over a protocol of calls:
- * app_direct.c and benchkv's backend_erpc.c are this text, once with each protocol, so that no call
+ * app_direct.c and app_erpc.c are this text, once with each protocol, so that no call
  * goes through one more pointer. The includer defines, before:
  *
  *     PROTOCOL        the prefix of its functions, which is also the name of its context
  *     API_ADDR_LEN    bytes of an endpoint's address
  *     DEVICE_EPS      endpoints that a device is opened for at least
  *
- * and, behind, own_context() and own_count(), and its struct app_backend with OWN_OPS.
+ * and, behind, own_context(), own_count() and own_parts(), and its struct app_backend with OWN_OPS.
  *
  * On a lcore that has a daemon as well, the link's endpoints are in the port's context: it is
  * polled once per turn, and one flush sends what both queued.
@@ -217,7 +217,7 @@ own_device(const void *end)
 /* What a struct app_backend is but for its name. */
 #define OWN_OPS                                                                                    \
 	.open = own_open, .address = own_address, .connect = own_connect, .close = own_close,      \
-	.counts = own_counts, .device = own_device,                                                \
+	.counts = own_counts, .device = own_device, .parts = own_parts,                            \
 	.load = {.call = own_call, .poll = own_poll, .flush = own_flush},                          \
 	.front = {.recv = own_recv,                                                                \
 		.reply = own_reply,                                                                \

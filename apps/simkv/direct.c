@@ -1,18 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Backend direct: each client has a core, a context and a completion queue of its own, and
- * endpoints to the daemons of all hosts. What its turn costs is what those have counted.
+ * Backends direct and erpc: each client has a core, a context and a completion queue of its own,
+ * and endpoints to the daemons of all hosts. What its turn costs is what those have counted.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "app_backend.h"
 #include "app_fail.h"
 #include "crpc_log.h"
+#include "crpc_udrpc.h"
 #include "sim.h"
 
-static const struct app_backend *const backend = &app_direct;
+/* Of one end. */
+#define ADDR_MAX crpc_max(CRPC_COPYRPC_ADDR_LEN, CRPC_UDRPC_ADDR_LEN)
+
+static const struct app_backend *
+backend(const struct sim_world *w)
+{
+	return w->opt->backend == SIM_BACKEND_ERPC ? &app_erpc : &app_direct;
+}
+
+const struct crpc_kv_front *
+sim_own_front(const struct sim_world *w)
+{
+	return &backend(w)->front;
+}
 
 /* ---- turns of a client ---- */
 
@@ -30,7 +43,7 @@ client_clock(void *arg)
 	const struct sim_client *k = arg;
 	struct sim_counts c = {0};
 
-	sim_count_net(&c, k->copyrpc, k->device);
+	sim_count_net(&c, &k->parts);
 	return (k->free + cost(k, &c)) / SIM_PS;
 }
 
@@ -43,12 +56,12 @@ sim_client_turn(struct sim_client *k)
 
 	sim_turn_begin(w, &k->free, k->turn.at);
 	k->before = c;
-	sim_count_net(&k->before, k->copyrpc, k->device);
+	sim_count_net(&k->before, &k->parts);
 	w->net.clock = client_clock;
 	w->net.clock_arg = k;
 	app_load_turn(k->load, k->free / SIM_PS);
 	w->net.clock = sim_host_clock;
-	sim_count_net(&c, k->copyrpc, k->device);
+	sim_count_net(&c, &k->parts);
 	busy = memcmp(&c, &k->before, sizeof(c)) != 0;
 	k->free += crpc_max(cost(k, &c), SIM_PS);
 	k->before = c;
@@ -77,6 +90,7 @@ end_open(struct sim_host *h, bool server, uint32_t self, int *rc)
 		.hold_ns = (uint64_t)(o->hold_us * 1e3),
 		.daemons = 1,
 		.depth = (uint32_t)o->depth,
+		.seed = o->seed,
 		.service = h->server,
 		.timeout_ns = CRPC_KV_TIMEOUT_NS,
 		.server = server,
@@ -91,7 +105,7 @@ end_open(struct sim_host *h, bool server, uint32_t self, int *rc)
 			? (uint32_t)o->ring
 			: crpc_kv_ring_size((uint32_t)o->depth, w->req_max, links),
 	};
-	void *end = backend->open(&conf, rc);
+	void *end = backend(w)->open(&conf, rc);
 
 	if (end == NULL && *rc < 0)
 		*rc = app_fail("host %u of %u: no ends for %u clients: %s (%s); give fewer", rank,
@@ -116,18 +130,17 @@ sim_direct_open(struct sim_host *h)
 		k->turn = (struct sim_actor){.host = h, .client = k};
 		k->load = &h->load[i];
 		k->link = h->load[i].link = end_open(h, false, first + i, &rc);
-		h->load[i].ops = &backend->load;
+		h->load[i].ops = &backend(h->world)->load;
 		if (rc != 0)
 			break;
-		app_direct_parts(k->link, &k->copyrpc, &k->device);
-		crpc_copyrpc_stats_round_trips(k->copyrpc, true);
-		crpc_paper_on_cqe(k->device, wake_client, k);
+		k->parts = backend(h->world)->parts(k->link);
+		crpc_paper_on_cqe(k->parts.device, wake_client, k);
 	}
 	if (rc != 0)
 		return rc;
 	crpc_kv_server_front(h->server, 0, h->port, first, clients);
 	/* What the daemon has to count and to look at is in its front. */
-	app_direct_parts(h->port, &h->parts.copyrpc, &h->parts.device);
+	h->parts = backend(h->world)->parts(h->port);
 	return 0;
 }
 
@@ -136,9 +149,9 @@ sim_direct_close(struct sim_host *h)
 {
 	for (uint32_t i = 0; h->client != NULL && i < h->world->opt->clients; i++)
 		if (h->client[i].link != NULL)
-			backend->close(h->client[i].link);
+			backend(h->world)->close(h->client[i].link);
 	if (h->port != NULL)
-		backend->close(h->port);
+		backend(h->world)->close(h->port);
 	free(h->client);
 }
 
@@ -148,13 +161,14 @@ port_connect(
 	struct sim_host *h, struct sim_host *to, const uint8_t *addr, size_t len, uint8_t *mine)
 {
 	uint32_t clients = (uint32_t)h->world->opt->clients;
+	const struct app_backend *b = backend(h->world);
 	int rc = 0;
 
 	for (uint32_t i = 0; i < clients && rc == 0; i++) {
-		rc = backend->connect(h->client[i].link, sim_rank(to), addr, len);
+		rc = b->connect(h->client[i].link, sim_rank(to), addr, len);
 		if (rc == 0)
-			rc = backend->connect(to->port, sim_rank(h) * clients + i, mine,
-				backend->address(h->client[i].link, mine, SIZE_MAX));
+			rc = b->connect(to->port, sim_rank(h) * clients + i, mine,
+				b->address(h->client[i].link, mine, SIZE_MAX));
 		h->world->connections++;
 	}
 	return rc;
@@ -165,11 +179,11 @@ sim_direct_connect(struct sim_world *w)
 {
 	size_t ends = w->hosts * (size_t)w->opt->clients, len;
 	/* The address of a port and behind it that of a link. */
-	uint8_t *addr = malloc((ends + w->hosts) * CRPC_COPYRPC_ADDR_LEN);
+	uint8_t *addr = malloc((ends + w->hosts) * ADDR_MAX);
 	int rc = addr == NULL ? -ENOMEM : 0;
 
 	for (uint32_t to = 0; to < w->hosts && rc == 0; to++) {
-		len = backend->address(w->host[to].port, addr, SIZE_MAX);
+		len = backend(w)->address(w->host[to].port, addr, SIZE_MAX);
 		for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
 			rc = port_connect(&w->host[i], &w->host[to], addr, len, addr + len);
 	}

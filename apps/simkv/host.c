@@ -3,10 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "app_backend.h"
 #include "app_fail.h"
 #include "app_opt.h"
 #include "crpc_log.h"
+#include "crpc_udrpc.h"
 #include "sim.h"
 
 /* Clients of a daemon that is not there try again after this. */
@@ -49,17 +49,19 @@ queue_next(const struct sim_queue *q, const struct sim_call *calls)
 /* ---- what a turn costs ---- */
 
 void
-sim_count_net(struct sim_counts *c, const struct crpc_copyrpc *ctx, struct crpc_rdma *device)
+sim_count_net(struct sim_counts *c, const struct app_end_parts *p)
 {
-	const struct crpc_copyrpc_stats *s = crpc_copyrpc_stats(ctx);
+	const struct crpc_rpc_counts *rpc = p->udrpc != NULL ? &crpc_udrpc_stats(p->udrpc)->rpc
+							     : &crpc_copyrpc_stats(p->copyrpc)->rpc;
 	struct crpc_rdma_stats nic;
 
-	crpc_rdma_stats_get(device, &nic);
-	c->remote += s->rpc.calls;
-	c->served += s->rpc.replies;
-	c->messages_in += s->rpc.requests + s->rpc.completions;
-	c->messages_out += s->rpc.calls + s->rpc.replies;
-	c->batches += s->batches_sent;
+	crpc_rdma_stats_get(p->device, &nic);
+	c->remote += rpc->calls;
+	c->served += rpc->replies;
+	c->messages_in += rpc->requests + rpc->completions;
+	c->messages_out += rpc->calls + rpc->replies;
+	c->batches += p->udrpc != NULL ? crpc_udrpc_stats(p->udrpc)->packets_sent
+				       : crpc_copyrpc_stats(p->copyrpc)->batches_sent;
 	c->cqes += nic.send_cqes + nic.recv_cqes;
 	c->wqes += nic.wqes;
 	c->doorbells += nic.doorbells;
@@ -81,8 +83,8 @@ sim_host_count(const struct sim_host *h, struct sim_counts *c)
 	c->made += h->now.made;
 	c->turns += h->now.turns;
 	c->busy += h->now.busy;
-	if (h->parts.copyrpc != NULL)
-		sim_count_net(c, h->parts.copyrpc, h->parts.device);
+	if (h->parts.device != NULL)
+		sim_count_net(c, &h->parts);
 }
 
 /* A request of a client is served here or sent on. */
@@ -410,7 +412,8 @@ sim_host_start(struct sim_host *h)
 	struct sim_world *w = h->world;
 	const struct sim_options *o = w->opt;
 	uint32_t rank = sim_rank(h);
-	bool direct = o->backend == SIM_BACKEND_DIRECT;
+	bool own = sim_own(o);
+	struct crpc_kv_parts parts;
 	struct crpc_kv_server_conf conf = {
 		.rank = rank,
 		.ranks = w->hosts,
@@ -418,7 +421,7 @@ sim_host_start(struct sim_host *h)
 		.calls = (uint32_t)(o->clients * o->depth),
 		.plain = !o->cas,
 		.device = h->card,
-		.link = {.transport = (enum crpc_rdma_transport)o->transport,
+		.link = {.transport = own ? CRPC_RDMA_RC : (enum crpc_rdma_transport)o->transport,
 			.flow = (enum crpc_copyrpc_flow)o->flow},
 		.flush = (enum crpc_copyrpc_flush_policy)o->flush,
 		.hold_ns = (uint64_t)(o->hold_us * 1e3),
@@ -426,7 +429,7 @@ sim_host_start(struct sim_host *h)
 		.ring_size = (uint32_t)o->ring,
 		.timeout_ns = o->timeout_ns,
 		.initial_pos = o->initial_pos,
-		.front = direct ? &app_direct.front : &front,
+		.front = own ? sim_own_front(w) : &front,
 		.keys = w->load.keys.n,
 	};
 
@@ -438,15 +441,16 @@ sim_host_start(struct sim_host *h)
 	crpc_kv_server_version_begin(h->server, ((uint64_t)h->epoch++ << 40) + 1);
 	h->daemon = crpc_kv_server_daemon(h->server, 0);
 	crpc_kv_daemon_insight(h->daemon, false);
-	crpc_kv_daemon_parts(h->daemon, &h->parts);
-	if (!direct)
+	crpc_kv_daemon_parts(h->daemon, &parts);
+	if (parts.copyrpc != NULL)
+		crpc_copyrpc_stats_round_trips(parts.copyrpc, true);
+	h->parts = (struct app_end_parts){.device = parts.device, .copyrpc = parts.copyrpc};
+	if (!own)
 		crpc_kv_server_front(h->server, 0, h, 0, 1);
 	else if (sim_direct_open(h) != 0)
 		return APP_EXIT_USAGE;
-	if (h->parts.copyrpc == NULL)
-		return 0;
-	crpc_copyrpc_stats_round_trips(h->parts.copyrpc, true);
-	crpc_paper_on_cqe(h->parts.device, wake_daemon, h);
+	if (h->parts.device != NULL)
+		crpc_paper_on_cqe(h->parts.device, wake_daemon, h);
 	return 0;
 }
 
@@ -482,7 +486,7 @@ sim_host_crash(struct sim_host *h, uint64_t now)
 	h->now = (struct sim_counts){0};
 	crpc_kv_server_free(h->server);
 	h->server = NULL;
-	h->parts = (struct crpc_kv_parts){0};
+	h->parts = (struct app_end_parts){0};
 }
 
 int

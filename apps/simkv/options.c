@@ -9,7 +9,8 @@
 #include "sim.h"
 
 const char *const sim_presets[] = {"none", "seed001", "paper", NULL};
-const char *const sim_backends[] = {"copyrpc", "delegation", "direct", NULL};
+const char *const sim_backends[] = {"copyrpc", "delegation", "direct", "erpc", NULL};
+const char *const sim_transports[] = {"rc", "dc", "ud", NULL};
 
 static const struct sim_options defaults = {
 	.hosts = 2,
@@ -42,7 +43,8 @@ static const struct app_opt options[] = {
 	APP_OPT("keys", "N", &opt.keys, "keys of each host, spread over all by hash", 1, 1 << 20),
 	APP_OPT("read-ratio", "R", &opt.read_ratio, "part of the operations that read", 0, 1),
 	APP_BACKEND(&opt.backend, " to the stores", sim_backends),
-	APP_TRANSPORT(&opt.transport, "requests to other hosts", app_transport_names),
+	APP_TRANSPORT(
+		&opt.transport, "requests to other hosts, with erpc always ud", sim_transports),
 	APP_FLOW(&opt.flow),
 	APP_FLUSH(&opt.flush, " for other hosts"),
 	APP_OPT("hold-us", "US", &opt.hold_us,
@@ -82,7 +84,8 @@ apply_preset(struct sim_options *o, const char *name, const char *backend)
 		o->clients = 46;
 		o->backend = SIM_BACKEND_DELEGATION;
 		/* A call of direct has no company to wait for. */
-		if (backend != NULL && strcmp(backend, "direct") == 0)
+		if (backend != NULL &&
+			(strcmp(backend, "direct") == 0 || strcmp(backend, "erpc") == 0))
 			return;
 		o->flush = CRPC_COPYRPC_HOLD;
 		o->hold_us = 10;
@@ -111,13 +114,19 @@ check(struct sim_options *o)
 			APP_WRITERS_MAX - 1);
 	if (sim_faults_read(&o->faults, o->fault, (uint32_t)o->hosts) != 0)
 		return APP_EXIT_USAGE;
-	if (o->backend == SIM_BACKEND_DIRECT &&
+	if (sim_own(o) &&
 		(o->fault != NULL || o->chaos != 0 || o->connect != APP_CONNECT_START ||
-			o->transport != CRPC_RDMA_RC || o->flow != CRPC_COPYRPC_FLOW_WINDOW))
-		return app_fail(
-			"--backend direct: its endpoints are of RC with windows, and are "
-			"connected once; leave out --fault, --chaos, --connect, --transport "
-			"and --flow");
+			o->flow != CRPC_COPYRPC_FLOW_WINDOW ||
+			(o->transport != CRPC_RDMA_RC &&
+				!(o->backend == SIM_BACKEND_ERPC && o->transport == CRPC_RDMA_UD))))
+		return app_fail("--backend %s: its endpoints are of %s, and are connected once; "
+				"leave out --fault, --chaos, --connect, --transport and --flow",
+			sim_backends[o->backend],
+			o->backend == SIM_BACKEND_ERPC ? "UD" : "RC with windows");
+	if (o->backend == SIM_BACKEND_ERPC)
+		o->transport = CRPC_RDMA_UD;
+	else if (o->transport == CRPC_RDMA_UD)
+		return app_fail("--transport ud is that of --backend erpc; give it, or rc or dc");
 	if (o->chaos != 0 ? o->fault != NULL || o->sweep != NULL : o->seeds != 1)
 		return app_fail_once("--%s; give %s",
 			o->chaos == 0              ? "draws is of no use without --chaos N"

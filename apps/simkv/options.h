@@ -22,7 +22,8 @@ enum sim_preset {
 enum sim_backend {
 	SIM_BACKEND_COPYRPC,
 	SIM_BACKEND_DELEGATION,
-	SIM_BACKEND_DIRECT,
+	SIM_BACKEND_DIRECT, /* From here on clients have ends of their own; see sim_own(). */
+	SIM_BACKEND_ERPC,
 };
 
 /** What was given. */
@@ -46,9 +47,17 @@ struct sim_options {
 	struct sim_model model;
 };
 
+/** Whether each client has an end of its own, to all daemons. */
+static inline bool
+sim_own(const struct sim_options *o)
+{
+	return o->backend >= SIM_BACKEND_DIRECT;
+}
+
 /** Names of the choices; each ends with NULL. */
 extern const char *const sim_presets[];
 extern const char *const sim_backends[];
+extern const char *const sim_transports[]; /**< In the order of enum crpc_rdma_transport. */
 
 /** What --set gives is one value among many of the help. */
 void sim_options_help(int argc, char *const *argv);

@@ -112,7 +112,7 @@ sim_report_row(const struct app_out *out, const struct sim_options *o, const str
 		o->colocate, "preset",
 		sim_presets[o->preset], "hosts", INT(o->hosts), "clients", INT(o->clients), "depth",
 		INT(o->depth), "backend", sim_backends[o->backend], "flush",
-		app_flush_names[o->flush], "transport", app_transport_names[o->transport], "flow",
+		app_flush_names[o->flush], "transport", sim_transports[o->transport], "flow",
 		app_flow_names[o->flow]);
 	app_row_set(row, "{s:s,s:s,s:s*,s:s*,s:I,s:f}", "nic", o->nic, "cpu_model", o->cpu, "set",
 		o->set, "fault", o->fault, "seed", INT(o->seed), "virtual_ms", o->virtual_ms);

@@ -7,6 +7,7 @@
 #include "app_opt.h"
 #include "app_stop.h"
 #include "crpc_log.h"
+#include "crpc_udrpc.h"
 #include "sim.h"
 
 /* Bytes of the addresses of a host, at most: it has one daemon. */
@@ -166,10 +167,10 @@ sim_connect(struct sim_host *a, struct sim_host *b, uint64_t now)
 static int
 connect_all(struct sim_world *w)
 {
-	bool direct = w->opt->backend == SIM_BACKEND_DIRECT;
-	int rc = direct ? sim_direct_connect(w) : 0;
+	bool own = sim_own(w->opt);
+	int rc = own ? sim_direct_connect(w) : 0;
 
-	for (uint32_t i = 0; i < w->hosts && rc == 0 && !direct; i++)
+	for (uint32_t i = 0; i < w->hosts && rc == 0 && !own; i++)
 		for (uint32_t k = i + 1; k < w->hosts && rc == 0; k++)
 			rc = sim_connect(&w->host[i], &w->host[k], SIM_BEGIN_NS);
 	return rc == 0 ? 0
@@ -241,6 +242,7 @@ world_start(struct sim_world *w)
 void
 sim_world_close(struct sim_world *w)
 {
+	w->net.clock = NULL; /* Those of hosts that have gone. */
 	for (uint32_t i = 0; i < w->hosts && w->host != NULL; i++)
 		sim_host_close(&w->host[i]);
 	app_keys_fini(&w->load.keys);
@@ -251,13 +253,31 @@ sim_world_close(struct sim_world *w)
 
 /* ---- a run ---- */
 
-/* With the clients of direct. */
+/* With the clients that have ends of their own. */
 static void
 count_all(const struct sim_host *h, struct sim_counts *c)
 {
 	sim_host_count(h, c);
 	for (uint32_t k = 0; h->client != NULL && k < h->world->loads; k++)
-		sim_count_net(c, h->client[k].copyrpc, h->client[k].device);
+		sim_count_net(c, &h->client[k].parts);
+}
+
+static void
+stats_reset(const struct app_end_parts *p)
+{
+	if (p->copyrpc != NULL)
+		crpc_copyrpc_stats_reset(p->copyrpc);
+	if (p->udrpc != NULL)
+		crpc_udrpc_stats_reset(p->udrpc);
+}
+
+static void
+rtt_add(struct sim_result *r, const struct app_end_parts *p)
+{
+	if (p->copyrpc != NULL)
+		crpc_hist_merge(&r->rtt, &crpc_copyrpc_stats(p->copyrpc)->wire);
+	if (p->udrpc != NULL)
+		crpc_hist_merge(&r->rtt, &crpc_udrpc_stats(p->udrpc)->wire);
 }
 
 /* The warm-up is over. */
@@ -269,10 +289,9 @@ measure(struct sim_world *w, uint64_t now)
 	for (uint32_t i = 0; i < w->hosts * w->loads; i++)
 		app_load_measure(sim_load(w, i), now);
 	for (h = w->host; h != w->host + w->hosts; h++) {
-		if (h->parts.copyrpc != NULL)
-			crpc_copyrpc_stats_reset(h->parts.copyrpc);
+		stats_reset(&h->parts);
 		for (uint32_t k = 0; h->client != NULL && k < w->loads; k++)
-			crpc_copyrpc_stats_reset(h->client[k].copyrpc);
+			stats_reset(&h->client[k].parts);
 		count_all(h, &h->start);
 	}
 }
@@ -294,10 +313,9 @@ take(struct sim_world *w, uint64_t now, struct sim_result *r)
 		count_all(h, &c);
 		app_words_add(&r->sum, &c, sizeof(c), 1);
 		app_words_add(&r->sum, &h->start, sizeof(c), -1);
-		if (h->parts.copyrpc != NULL)
-			crpc_hist_merge(&r->rtt, &crpc_copyrpc_stats(h->parts.copyrpc)->wire);
+		rtt_add(r, &h->parts);
 		for (uint32_t k = 0; h->client != NULL && k < w->loads; k++)
-			crpc_hist_merge(&r->rtt, &crpc_copyrpc_stats(h->client[k].copyrpc)->wire);
+			rtt_add(r, &h->client[k].parts);
 	}
 	if (r->load.window_ns != 0)
 		r->open_mean = (double)r->load.lat_sum / (double)r->load.window_ns;
@@ -305,10 +323,9 @@ take(struct sim_world *w, uint64_t now, struct sim_result *r)
 
 /* One context; of the first host, what it takes of the card. */
 static int
-context_prove(
-	struct sim_result *r, struct crpc_copyrpc *ctx, const struct crpc_rdma *device, bool first)
+context_prove(struct sim_result *r, const struct app_end_parts *p, bool first)
 {
-	const struct crpc_paper_counts *nic = crpc_paper_counts(device);
+	const struct crpc_paper_counts *nic = crpc_paper_counts(p->device);
 
 	r->cache_misses += nic->cache_misses;
 	r->dc_switches += nic->dc_switches;
@@ -317,7 +334,9 @@ context_prove(
 		r->queue_pairs += nic->queues;
 		r->mr_bytes += nic->mr_bytes;
 	}
-	return crpc_copyrpc_check(ctx, r->open == 0);
+	if (p->udrpc != NULL)
+		r->retries += crpc_udrpc_stats(p->udrpc)->repeated;
+	return p->copyrpc == NULL ? 0 : crpc_copyrpc_check(p->copyrpc, r->open == 0);
 }
 
 /* Every call has ended once, and every invariant of every context holds. */
@@ -340,13 +359,12 @@ prove(struct sim_world *w, struct sim_result *r)
 		}
 	}
 	for (h = w->host; h != w->host + w->hosts; h++) {
-		if (h->parts.copyrpc == NULL)
+		if (h->parts.device == NULL)
 			continue;
 		r->lost += crpc_kv_server_lost(h->server);
-		rc |= context_prove(r, h->parts.copyrpc, h->parts.device, h == w->host);
+		rc |= context_prove(r, &h->parts, h == w->host);
 		for (uint32_t k = 0; h->client != NULL && k < w->loads; k++)
-			rc |= context_prove(
-				r, h->client[k].copyrpc, h->client[k].device, h == w->host);
+			rc |= context_prove(r, &h->client[k].parts, h == w->host);
 	}
 	if (rc == 0 && r->faults == 0 && w->answered_twice == 0)
 		return 0;
@@ -396,7 +414,7 @@ world_init(struct sim_world *w, const struct sim_options *o)
 
 	*w = (struct sim_world){.opt = o,
 		.hosts = (uint32_t)o->hosts,
-		.loads = o->backend == SIM_BACKEND_DIRECT ? (uint32_t)o->clients : 1,
+		.loads = sim_own(o) ? (uint32_t)o->clients : 1,
 		.rng = o->seed,
 		.net = {.rng = ~o->seed,
 			.time = &o->model.nic,

@@ -15,7 +15,8 @@
  *                          <-- answer, at + hop --
  *
  * With backend delegation all clients of a host write to one line, one after the other. With direct
- * a client is an actor by itself, whose turns cost what they did, and asks all daemons by its card.
+ * and erpc a client is an actor by itself, whose turns cost what they did, and asks all daemons by
+ * its card.
  *
  * Two actors of each host take turns: the daemon, whose turn costs what it did, and its clients,
  * who have a turn when an answer has come. The actor whose time is earliest is next; of several the
@@ -24,7 +25,7 @@
  * With --colocate the clients have a turn at the end of each of the daemon's, on its core.
  */
 
-#include "crpc_kv_server.h"
+#include "app_backend.h"
 #include "options.h"
 
 /** Clocks begin here: at 0 nothing has a past. */
@@ -47,7 +48,7 @@ struct sim_actor {
 	uint32_t heap; /**< Where it is in the heap. */
 	bool clients;
 	struct sim_host *host;
-	struct sim_client *client; /**< Backend direct: of this one alone. */
+	struct sim_client *client; /**< With ends of their own: of this one alone. */
 };
 
 /** A call of a client: its request, and then its answer. */
@@ -75,14 +76,13 @@ struct sim_counts {
 	uint64_t messages_in, messages_out, batches, cqes, wqes, doorbells, turns, busy;
 };
 
-/** A client of backend direct. */
+/** A client with an end of its own: backends direct and erpc. */
 struct sim_client {
 	struct sim_host *host;
 	struct sim_actor turn;
 	struct app_load *load;
 	void *link;
-	struct crpc_copyrpc *copyrpc;
-	struct crpc_rdma *device;
+	struct app_end_parts parts;
 	uint64_t free;            /**< As of the host. */
 	struct sim_counts before; /**< At the begin of the turn. */
 };
@@ -98,10 +98,10 @@ struct sim_host {
 	struct sim_world *world;
 	struct crpc_kv_server *server;
 	struct crpc_kv_daemon *daemon;
-	struct crpc_kv_parts parts;
+	struct app_end_parts parts; /**< Of the daemon; its device is NULL with one host alone. */
 	char card[16]; /**< The name of its card. */
 	struct app_load_conf load_conf;
-	struct app_load *load; /**< Of all its clients; backend direct: array, of each. */
+	struct app_load *load; /**< Of all its clients; with ends of their own: array, of each. */
 	struct sim_actor turn, clients;
 
 	uint64_t begin;   /**< Of the daemon's turn, ns. */
@@ -117,7 +117,7 @@ struct sim_host {
 	struct sim_queue asked, answered;
 	uint64_t line; /**< Delegation: the line of their ring is free then, ps. */
 
-	/* backend direct */
+	/* backends direct and erpc */
 	void *port;
 	struct sim_client *client; /**< Array of clients. */
 
@@ -165,7 +165,7 @@ struct sim_result {
 	struct crpc_hist rtt;        /**< Of calls to other hosts, flush to completion, ns. */
 	uint64_t sent, answered, open, faults;
 	uint64_t cache_misses, dc_switches, retries;
-	uint64_t connections; /**< Pairs of hosts; backend direct: of client and daemon. */
+	uint64_t connections; /**< Pairs of hosts; or of client and daemon. */
 	uint64_t queue_pairs; /**< Of the card of one host. */
 	uint64_t mr_bytes;    /**< That are registered with it. */
 	uint64_t quiet_min; /**< Operations of the host with the fewest, in the measured window. */
@@ -217,7 +217,7 @@ void sim_host_close(struct sim_host *h);
 void sim_actor_turn(struct sim_actor *a);
 
 /** Add what a context and its device have done. */
-void sim_count_net(struct sim_counts *c, const struct crpc_copyrpc *ctx, struct crpc_rdma *device);
+void sim_count_net(struct sim_counts *c, const struct app_end_parts *p);
 
 /** What was done between two counts costs a core of the host, ps. */
 uint64_t sim_cost(
@@ -226,8 +226,11 @@ uint64_t sim_cost(
 /** A core that polls all the time has its next turn: at multiples of an empty one. */
 void sim_turn_begin(const struct sim_world *w, uint64_t *free, uint64_t at);
 
-/** Backend direct: a turn of a client. */
+/** A turn of a client with an end of its own. */
 void sim_client_turn(struct sim_client *k);
+
+/** Where its daemon takes requests of such clients. */
+const struct crpc_kv_front *sim_own_front(const struct sim_world *w);
 
 /** Make the ends of a host, and of its clients. @return as sim_host_open(). */
 int sim_direct_open(struct sim_host *h);

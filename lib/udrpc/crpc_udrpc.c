@@ -235,3 +235,9 @@ crpc_udrpc_stats(const struct crpc_udrpc *ctx)
 {
 	return &ctx->stats;
 }
+
+void
+crpc_udrpc_stats_reset(struct crpc_udrpc *ctx)
+{
+	memset(&ctx->stats, 0, sizeof(ctx->stats));
+}

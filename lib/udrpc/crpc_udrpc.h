@@ -123,7 +123,7 @@ struct crpc_udrpc_conf {
 	uint64_t seed;
 };
 
-/** Counters of a context since create. */
+/** Counters of a context since create or the last crpc_udrpc_stats_reset(). */
 struct crpc_udrpc_stats {
 	struct crpc_rpc_counts rpc;
 	uint64_t bursts; /**< crpc_rdma_post() calls that posted something: doorbells. */
@@ -369,6 +369,9 @@ uint32_t crpc_udrpc_flush(struct crpc_udrpc *ctx, uint64_t now_ns);
 
 /** The counters, live; read them from the context's thread or after it stopped. */
 const struct crpc_udrpc_stats *crpc_udrpc_stats(const struct crpc_udrpc *ctx);
+
+/** Zero the counters and histograms. */
+void crpc_udrpc_stats_reset(struct crpc_udrpc *ctx);
 
 CRPC_END_DECLS
 

@@ -57,12 +57,13 @@ def raw_rows(*args, status=0):
 def backends(base):
     """Each answers rightly, twice the same, and takes of the card what its way of connecting says."""
     rate = {}
-    for backend, pairs in (('copyrpc', 2), ('delegation', 2), ('direct', 3 * 4 * 2)):
+    for backend, pairs in (('copyrpc', 2), ('delegation', 2), ('direct', 3 * 4 * 2), ('erpc', 4 + 1)):
         rows, raw = run(*base, '--hosts', '3', '--backend', backend)
         check(f'{backend}: one seed gives the same bytes', raw == run(*base, '--hosts', '3', '--backend', backend)[1])
         row = rows[0]
         check(f'{backend}: queue pairs of a host', row['queue_pairs'] == pairs and row['registered_mib'] > 0, row)
-        check(f'{backend}: in the row', row['backend'] == backend, row)
+        check(f'{backend}: in the row', row['backend'] == backend and
+              row['transport'] == ('ud' if backend == 'erpc' else 'rc'), row)
         rate[backend] = row['rate']['median']
     slow = run(*base, '--hosts', '3', '--backend', 'delegation', '--set', 'line_ns=2000')[0][0]
     check('a line that is had for 2 us lets through half a million each us and host',
@@ -72,8 +73,12 @@ def backends(base):
     small = run(*base, '--hosts', '3', '--backend', 'direct', '--set', 'cache_entries=4,cache_miss_ns=300')[0][0]
     check('state that does not fit the card is fetched', small['cache_misses'] > small['sent'] and
           small['rate']['median'] < rate['direct'], (small, rate))
-    deep = run(*base, '--backend', 'direct', '--depth', '8', '--flush', 'deferred', '--hosts', '2')[0][0]
-    check('deeper clients of direct', deep['sent'] > 0, deep)
+    for backend in 'direct', 'erpc':
+        deep = run(*base, '--backend', backend, '--depth', '8', '--flush', 'deferred', '--hosts', '2')[0][0]
+        check(f'deeper clients of {backend}', deep['sent'] > 0, deep)
+    check('a call of erpc is a message, a datagram and a completion each way',
+          0.99 < deep['batch_mean'] <= 1 and abs(deep['per_op']['messages'] / 2 - 1) < 0.05 and
+          abs(deep['per_op']['cqes'] / 2 - 1) < 0.05, deep)
     rows, _ = run('--preset', 'paper', '--sweep', 'backend=delegation,direct', '--virtual-ms', '0.1',
                   '--warmup-ms', '0.1')
     check('both have a published rate, of their own', [row['published_mops'] for row in rows] == [14.86, 2.83], rows)
@@ -138,8 +143,8 @@ def main():
                        (('--fault', 'crash:2@5+5'), '--fault'), (('--fault', 'break:0@5+5'), '--fault'),
                        (('--fault', 'pause:0@5'), '--fault'), (('--fault', 'fire:0@5+5'), '--fault'),
                        (('--fault', 'slow:0@5+5x'), '--fault'), (('--chaos', '1', '--fault', 'slow:0@5+5'), '--fault'),
-                       (('--draws', '2'), '--draws'), (('--backend', 'erpc'), '--backend'),
-                       *((('--backend', 'direct', *more), '--backend') for more in
+                       (('--draws', '2'), '--draws'), (('--transport', 'ud'), '--transport'),
+                       *((('--backend', name, *more), '--backend') for name in ('direct', 'erpc') for more in
                          (('--fault', 'slow:0@5+5'), ('--chaos', '1'), ('--connect', 'use'), ('--transport', 'dc'),
                           ('--flow', 'read')))):
         r = subprocess.run([simkv, *args], capture_output=True, text=True, timeout=60)

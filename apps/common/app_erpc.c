@@ -4,7 +4,6 @@
  * lcore, with every daemon of every rank, their own rank's too. Loss, order and congestion are the
  * library's affair (lib/udrpc, after eRPC); every message is a datagram of its own.
  */
-#include "backend.h"
 #include "crpc_udrpc.h"
 
 #define PROTOCOL crpc_udrpc
@@ -50,4 +49,12 @@ own_count(const struct own *d, struct app_net_counts *counts)
 	counts->peer_ns += c->peer.sum;
 }
 
-const struct app_backend kv_backend_erpc = {.name = "erpc", OWN_OPS};
+static struct app_end_parts
+own_parts(const void *end)
+{
+	const struct own *d = end;
+
+	return (struct app_end_parts){.device = d->dev, .udrpc = d->ctx};
+}
+
+const struct app_backend app_erpc = {.name = "erpc", OWN_OPS};
