@@ -447,7 +447,7 @@ app_group_add(struct app_group *g, const struct app_way *way, size_t size)
 	if (g->n < APP_LANES_MAX)
 		l = calloc(1, size);
 	if (l == NULL) {
-		lane_missing(g, way->name, "no room in this case");
+		lane_missing(g, way->name, "no room beside the others; give fewer values");
 		return NULL;
 	}
 	l->way = way;

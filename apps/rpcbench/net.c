@@ -55,7 +55,8 @@ static const struct app_opt net_opts[] = {
 
 static const struct app_opt raw_opts[] = {
 	APP_TRANSPORT(&raw_opt.transports, "messages", rpb_transports),
-	APP_SIZE(&raw_opt.sizes, "a message, a multiple of 8; not of write and read", 8, 256,
+	APP_SIZE(&raw_opt.sizes, "a message, a multiple of 8; not of write and read", 8,
+		NET_RAW_MAX,
 		.unit = 8),
 	OPTS_COMMON(raw_opt),
 };
@@ -173,40 +174,37 @@ net_cases(struct rpb_run *run, uint32_t size)
 	return rc;
 }
 
-/* The operations of one unit, at one size. */
+/* The operations of one unit, at all sizes, side by side. */
 static int
-raw_group(struct rpb_run *run, enum lane_unit unit, uint32_t size)
+raw_group(struct rpb_run *run, enum lane_unit unit, const struct app_list *sizes)
 {
 	struct app_group g = call_group(run);
 	struct app_case c = {.clients = 1,
 		.active = 1,
-		.size = size,
 		.depth = unit == LANE_RATE ? RAW_DEPTH : 1,
 		.mode = LANE_ASYNC};
+	const struct app_axis axes[] = {{sizes, &c.size}, {&raw_opt.transports, &c.transport}};
 
-	for (uint32_t i = 0; i < raw_opt.transports.n; i++) {
-		c.transport = (uint32_t)raw_opt.transports.v[i];
+	for (uint32_t at = 0; app_axes_set(axes, CRPC_DIM(axes), at); at++)
 		if (((const struct lane_way *)run->layer->ways[c.transport])->unit == unit)
 			call_add(run, &g, &c);
-	}
 	return call_run(&g);
 }
 
 static int
 raw_run(void *arg)
 {
+	static const struct app_list bulk = {1, {NET_BULK}};
 	struct rpb_run *run = arg;
-	int rc = 0;
+	int rc;
 
 	printf("machine: device %s, driver %s\n", device.name, device.driver);
-	for (uint32_t i = 0; i < raw_opt.sizes.n && rc == 0 && !app_party_stopped(run->party);
-		i++) {
-		rc = raw_group(run, LANE_RATE, (uint32_t)raw_opt.sizes.v[i]);
-		if (rc == 0 && !app_party_stopped(run->party))
-			rc = raw_group(run, LANE_LATENCY, (uint32_t)raw_opt.sizes.v[i]);
-	}
-	return rc == 0 && !app_party_stopped(run->party) ? raw_group(run, LANE_BYTES, NET_BULK)
-							 : rc;
+	rc = raw_group(run, LANE_RATE, &raw_opt.sizes);
+	if (rc == 0 && !app_party_stopped(run->party))
+		rc = raw_group(run, LANE_LATENCY, &raw_opt.sizes);
+	if (rc == 0 && !app_party_stopped(run->party))
+		rc = raw_group(run, LANE_BYTES, &bulk);
+	return rc;
 }
 
 /* ---- rows ---- */

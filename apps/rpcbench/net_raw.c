@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Single work requests through lib/rdma: what a message costs that has a WQE of its own. A message
- * is a WRITE WITH IMMEDIATE, inline; the immediate is its number.
+ * is a WRITE WITH IMMEDIATE, inline if it is short; the immediate is its number.
  */
 /* The number is in the immediate. */
 #define CREDIT_LEN 0
@@ -34,7 +34,7 @@ raw_make(const struct app_case *c, struct net_raw *s)
 {
 	struct crpc_rdma_qp_conf qp = {.sq_depth = NET_DEPTH_MAX,
 		.rq_depth = 2 * NET_DEPTH_MAX,
-		.inline_max = c->size <= 256 ? c->size : 0};
+		.inline_max = (uint32_t)crpc_min(c->size, NET_INLINE_MAX)};
 	int rc = messages_open(&s->base, c->size);
 
 	if (rc != 0)
@@ -83,7 +83,7 @@ message_post(struct lane_end *e, uint32_t len, uint32_t n, uint64_t number)
 	app_msg_fill(s->base.buf, len, number);
 	for (uint32_t i = 0; i < n; i++)
 		wr[i] = (struct crpc_rdma_wr){.op = CRPC_RDMA_WRITE_IMM,
-			.flags = len != 0 ? CRPC_RDMA_WR_INLINE : 0,
+			.flags = len != 0 && len <= NET_INLINE_MAX ? CRPC_RDMA_WR_INLINE : 0,
 			.num_sge = len != 0,
 			.imm = (uint32_t)number + i,
 			.raddr = s->peer.raddr,

@@ -113,6 +113,11 @@ def raw(bench, folder):
         t = row['transport']
         if ('rate' if t in RATES else 'latency' if t in LATENCIES else 'bandwidth') not in row:
             problem(f'{t}: no figure in {row}')
+    sizes = measure(bench, folder, ['raw', '--transport', 'write_imm,poll', '--size', '256,264'], bench.two)
+    seen(sizes, 'raw sizes', [(t, size) for t in ('write_imm', 'poll') for size in (256, 264)], ['transport', 'size'])
+    blocks = {row['size']: row['ledger_client']['wqebb'] for row in sizes if 'rate' in row}
+    if not blocks[256] >= 5 > 1.01 > blocks[264]:
+        problem(f'inline up to 256 bytes, so 5 blocks and 1: {blocks}')
     bf = [row for row in rows if row['transport'] == 'send_blueflame']
     if not bf or abs(bf[0]['ledger_client']['doorbells'] - 1) > 0.01:
         problem(f'BlueFlame: not a doorbell each, {bf}')
