@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "app_fail.h"
+#include "app_stop.h"
 #include "crpc_log.h"
 #include "crpc_udrpc.h"
 #include "sim.h"
@@ -182,7 +183,7 @@ sim_direct_connect(struct sim_world *w)
 	uint8_t *addr = malloc((ends + w->hosts) * ADDR_MAX);
 	int rc = addr == NULL ? -ENOMEM : 0;
 
-	for (uint32_t to = 0; to < w->hosts && rc == 0; to++) {
+	for (uint32_t to = 0; to < w->hosts && rc == 0 && app_stopped() == 0; to++) {
 		len = backend(w)->address(w->host[to].port, addr, SIZE_MAX);
 		for (uint32_t i = 0; i < w->hosts && rc == 0; i++)
 			rc = port_connect(&w->host[i], &w->host[to], addr, len, addr + len);

@@ -170,7 +170,7 @@ connect_all(struct sim_world *w)
 	bool own = sim_own(w->opt);
 	int rc = own ? sim_direct_connect(w) : 0;
 
-	for (uint32_t i = 0; i < w->hosts && rc == 0 && !own; i++)
+	for (uint32_t i = 0; i < w->hosts && rc == 0 && !own && app_stopped() == 0; i++)
 		for (uint32_t k = i + 1; k < w->hosts && rc == 0; k++)
 			rc = sim_connect(&w->host[i], &w->host[k], SIM_BEGIN_NS);
 	return rc == 0 ? 0
