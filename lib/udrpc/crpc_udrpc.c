@@ -202,7 +202,8 @@ drain(struct crpc_udrpc *ctx)
 	for (uint32_t turn = 0; turn < DRAIN_POLLS && ctx->err == 0 &&
 		(ctx->retired != ctx->put || !TAILQ_EMPTY(&ctx->sending));
 		turn++) {
-		__crpc_udrpc_tx_run(ctx);
+		if (tx_room(ctx)) /* All that is left are goodbyes. */
+			__crpc_udrpc_tx_run(ctx);
 		__crpc_udrpc_tx_post(ctx);
 		n = crpc_rdma_poll(ctx->dev, ctx->cqe, CRPC_BURST_MAX);
 		for (uint16_t i = 0; i < n; i++) {

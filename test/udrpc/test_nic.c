@@ -127,6 +127,28 @@ TEST(messages_of_every_size_are_echoed)
 	unmake(1);
 }
 
+TEST(counters_begin_again)
+{
+	const struct crpc_udrpc_stats *s;
+
+	make();
+	echo(100, 150);
+	for (int i = 0; i < 2; i++) {
+		s = crpc_udrpc_stats(end[i].ctx);
+		assert_int_equal(s->rpc.calls, 100);
+		crpc_udrpc_stats_reset(end[i].ctx);
+		assert_int_equal(s->packets_sent + s->wire.count + s->peer.count, 0);
+	}
+	echo(20, 150);
+	for (int i = 0; i < 2; i++) {
+		s = crpc_udrpc_stats(end[i].ctx);
+		assert_int_equal(s->rpc.calls, 20);
+		assert_int_equal(s->wire.count, 20);
+	}
+	unmake(0);
+	unmake(1);
+}
+
 int
 main(void)
 {
