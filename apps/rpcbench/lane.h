@@ -35,7 +35,7 @@
 /** Limits of an endpoint of net and raw. */
 #define NET_DEPTH_MAX 1024
 #define NET_SIZE_MAX  16384
-/* Single operations: at most, and in the WQE. */
+/** Bytes of a message of raw, at most; those of more than NET_INLINE_MAX are not in the WQE. */
 #define NET_RAW_MAX    4096
 #define NET_INLINE_MAX 256
 

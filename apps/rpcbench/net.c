@@ -55,9 +55,9 @@ static const struct app_opt net_opts[] = {
 
 static const struct app_opt raw_opts[] = {
 	APP_TRANSPORT(&raw_opt.transports, "messages", rpb_transports),
-	APP_SIZE(&raw_opt.sizes, "a message, a multiple of 8; not of write and read", 8,
-		NET_RAW_MAX,
-		.unit = 8),
+	APP_SIZE(&raw_opt.sizes,
+		"a message, a multiple of 8; SEND: at most 256; not of write and read", 8,
+		NET_RAW_MAX, .unit = 8),
 	OPTS_COMMON(raw_opt),
 };
 
@@ -174,7 +174,7 @@ net_cases(struct rpb_run *run, uint32_t size)
 	return rc;
 }
 
-/* The operations of one unit, at all sizes, side by side. */
+/* The operations of one unit, at all sizes, side by side: as many as are measured together. */
 static int
 raw_group(struct rpb_run *run, enum lane_unit unit, const struct app_list *sizes)
 {
@@ -184,11 +184,18 @@ raw_group(struct rpb_run *run, enum lane_unit unit, const struct app_list *sizes
 		.depth = unit == LANE_RATE ? RAW_DEPTH : 1,
 		.mode = LANE_ASYNC};
 	const struct app_axis axes[] = {{sizes, &c.size}, {&raw_opt.transports, &c.transport}};
+	int rc = 0;
 
-	for (uint32_t at = 0; app_axes_set(axes, CRPC_DIM(axes), at); at++)
-		if (((const struct lane_way *)run->layer->ways[c.transport])->unit == unit)
-			call_add(run, &g, &c);
-	return call_run(&g);
+	for (uint32_t at = 0; rc == 0 && app_axes_set(axes, CRPC_DIM(axes), at); at++) {
+		if (((const struct lane_way *)run->layer->ways[c.transport])->unit != unit)
+			continue;
+		call_add(run, &g, &c);
+		if (g.n == APP_LANES_MAX) {
+			rc = call_run(&g);
+			g = call_group(run);
+		}
+	}
+	return rc == 0 && !app_party_stopped(run->party) ? call_run(&g) : rc;
 }
 
 static int

@@ -112,13 +112,12 @@ verbs_open(struct app_lane *l, int side)
 {
 	bool ud = l->way == &net_ud_send.base || l->way == &net_ud_lat.base;
 	struct net_verbs *s = lane_end_new(l, side, sizeof(*s));
-	int rc = s == NULL ? -ENOMEM : 0;
+	int rc;
 
-	if (rc == 0 && l->c->size > NET_INLINE_MAX)
+	if (l->c->size > NET_INLINE_MAX)
 		return app_lane_fail(
 			l, -EMSGSIZE, "a SEND is inline, of %u bytes at most", NET_INLINE_MAX);
-	if (rc == 0)
-		rc = verbs_make(l->c, s, ud);
+	rc = s == NULL ? -ENOMEM : verbs_make(l->c, s, ud);
 	if (rc != 0)
 		return app_lane_fail(l, rc, "%s", crpc_log_last());
 	crpc_ib_qp_addr(&s->qp.base, l->addr[side].bytes);
