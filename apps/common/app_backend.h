@@ -55,7 +55,7 @@ struct app_end_conf {
 	void *beside; /**< Link: the port on the same lcore, whose queues it may use. */
 };
 
-/** What an end consists of: one of the contexts, and its device. */
+/** What an end consists of: one of the contexts, the other is NULL; and its device. */
 struct app_end_parts {
 	struct crpc_rdma *device;
 	struct crpc_copyrpc *copyrpc;
@@ -96,7 +96,7 @@ struct app_backend {
 	const char *(*device)(const void *end);
 	/** Add what it has counted; NULL: nothing. */
 	void (*counts)(const void *end, struct app_net_counts *counts);
-	/** NULL: other things. */
+	/** What an end consists of; NULL: of neither context. */
 	struct app_end_parts (*parts)(const void *end);
 };
 

@@ -5,8 +5,8 @@
 /**
  * @file
  * A backend whose links have endpoints of their own to every port, over a protocol of calls:
- * app_direct.c and app_erpc.c are this text, once with each protocol, so that no call
- * goes through one more pointer. The includer defines, before:
+ * app_direct.c and app_erpc.c are this text, once with each protocol, so that no call goes through
+ * one more pointer. The includer defines, before:
  *
  *     PROTOCOL        the prefix of its functions, which is also the name of its context
  *     API_ADDR_LEN    bytes of an endpoint's address

@@ -447,7 +447,7 @@ sim_host_start(struct sim_host *h)
 	h->parts = (struct app_end_parts){.device = parts.device, .copyrpc = parts.copyrpc};
 	if (!own)
 		crpc_kv_server_front(h->server, 0, h, 0, 1);
-	else if (sim_direct_open(h) != 0)
+	else if (sim_own_open(h) != 0)
 		return APP_EXIT_USAGE;
 	if (h->parts.device != NULL)
 		crpc_paper_on_cqe(h->parts.device, wake_daemon, h);
@@ -518,7 +518,7 @@ sim_host_close(struct sim_host *h)
 {
 	for (uint32_t i = 0; h->load != NULL && i < h->world->loads; i++)
 		app_load_fini(&h->load[i]);
-	sim_direct_close(h);
+	sim_own_close(h);
 	crpc_kv_server_free(h->server);
 	free(h->call);
 	free(h->req);

@@ -83,7 +83,7 @@ apply_preset(struct sim_options *o, const char *name, const char *backend)
 	} else if (strcmp(name, "paper") == 0) {
 		o->clients = 46;
 		o->backend = SIM_BACKEND_DELEGATION;
-		/* A call of direct has no company to wait for. */
+		/* A call of direct or erpc has no company to wait for. */
 		if (backend != NULL &&
 			(strcmp(backend, "direct") == 0 || strcmp(backend, "erpc") == 0))
 			return;

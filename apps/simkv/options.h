@@ -22,7 +22,7 @@ enum sim_preset {
 enum sim_backend {
 	SIM_BACKEND_COPYRPC,
 	SIM_BACKEND_DELEGATION,
-	SIM_BACKEND_DIRECT, /* From here on clients have ends of their own; see sim_own(). */
+	SIM_BACKEND_DIRECT,
 	SIM_BACKEND_ERPC,
 };
 
@@ -51,7 +51,7 @@ struct sim_options {
 static inline bool
 sim_own(const struct sim_options *o)
 {
-	return o->backend >= SIM_BACKEND_DIRECT;
+	return o->backend == SIM_BACKEND_DIRECT || o->backend == SIM_BACKEND_ERPC;
 }
 
 /** Names of the choices; each ends with NULL. */

@@ -115,7 +115,7 @@ end_open(struct sim_host *h, bool server, uint32_t self, int *rc)
 }
 
 int
-sim_direct_open(struct sim_host *h)
+sim_own_open(struct sim_host *h)
 {
 	uint32_t clients = (uint32_t)h->world->opt->clients, first = sim_rank(h) * clients;
 	struct sim_client *k;
@@ -146,7 +146,7 @@ sim_direct_open(struct sim_host *h)
 }
 
 void
-sim_direct_close(struct sim_host *h)
+sim_own_close(struct sim_host *h)
 {
 	for (uint32_t i = 0; h->client != NULL && i < h->world->opt->clients; i++)
 		if (h->client[i].link != NULL)
@@ -176,7 +176,7 @@ port_connect(
 }
 
 int
-sim_direct_connect(struct sim_world *w)
+sim_own_connect(struct sim_world *w)
 {
 	size_t ends = w->hosts * (size_t)w->opt->clients, len;
 	/* The address of a port and behind it that of a link. */

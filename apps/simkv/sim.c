@@ -168,7 +168,7 @@ static int
 connect_all(struct sim_world *w)
 {
 	bool own = sim_own(w->opt);
-	int rc = own ? sim_direct_connect(w) : 0;
+	int rc = own ? sim_own_connect(w) : 0;
 
 	for (uint32_t i = 0; i < w->hosts && rc == 0 && !own && app_stopped() == 0; i++)
 		for (uint32_t k = i + 1; k < w->hosts && rc == 0; k++)
@@ -242,7 +242,7 @@ world_start(struct sim_world *w)
 void
 sim_world_close(struct sim_world *w)
 {
-	w->net.clock = NULL; /* Those of hosts that have gone. */
+	w->net.clock = NULL; /* udrpc sends goodbyes, and the hosts whose clock it was are gone. */
 	for (uint32_t i = 0; i < w->hosts && w->host != NULL; i++)
 		sim_host_close(&w->host[i]);
 	app_keys_fini(&w->load.keys);

@@ -98,7 +98,7 @@ struct sim_host {
 	struct sim_world *world;
 	struct crpc_kv_server *server;
 	struct crpc_kv_daemon *daemon;
-	struct app_end_parts parts; /**< Of the daemon; its device is NULL with one host alone. */
+	struct app_end_parts parts; /**< Of the daemon, or of its port; its device may be NULL. */
 	char card[16]; /**< The name of its card. */
 	struct app_load_conf load_conf;
 	struct app_load *load; /**< Of all its clients; with ends of their own: array, of each. */
@@ -233,13 +233,13 @@ void sim_client_turn(struct sim_client *k);
 const struct crpc_kv_front *sim_own_front(const struct sim_world *w);
 
 /** Make the ends of a host, and of its clients. @return as sim_host_open(). */
-int sim_direct_open(struct sim_host *h);
+int sim_own_open(struct sim_host *h);
 
 /** Connect all clients with all daemons. @return 0 or -errno. */
-int sim_direct_connect(struct sim_world *w);
+int sim_own_connect(struct sim_world *w);
 
 /** Free what was made. */
-void sim_direct_close(struct sim_host *h);
+void sim_own_close(struct sim_host *h);
 
 /** Count what a host has done so far. */
 void sim_host_count(const struct sim_host *h, struct sim_counts *c);

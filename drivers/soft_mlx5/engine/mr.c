@@ -233,7 +233,7 @@ sm_gather(struct sm_nic *nic, struct sm_qp *qp, struct sm_cursor *cur, uint8_t *
 		if (crpc_unlikely(!seg_read(cur, &s))) /* It changed since it was measured. */
 			return MLX5_CQE_SYNDROME_LOCAL_QP_OP_ERR;
 		part = (uint32_t)crpc_min(n, s.bytes - cur->off);
-		if (crpc_unlikely(part == 0)) { /* Not even a place is looked up. */
+		if (crpc_unlikely(part == 0)) { /* Nothing to copy, and no key to check. */
 			cursor_next(cur, s.units);
 			continue;
 		}
